@@ -227,23 +227,3 @@ def test_a_method_learns(bundle: str) -> None:
     training = parser.get_parsed_content("train::run")
     assert training.what_was_not_learned() == ""
     assert training.scores[-1] > training.scores[0]
-
-
-@pytest.mark.parametrize("bundle", BUNDLES)
-def test_every_bundle_is_guarded(bundle: str) -> None:
-    """Images of a loss that is not finite are named by their files."""
-    parser = config(bundle, "train")
-    assert parser["train"]["run"]["_target_"] == "monai_afire.handlers.Training"
-    assert parser["train"]["trainer"]["train_handlers"] == "$[*@train::handlers, @train::run]"
-    first = parser["load_image"].get("transforms", [parser["load_image"]])[0]
-    assert first["file_key"] == "file"
-    assert "file" in parser["to_tensors"]["others"]
-
-
-@pytest.mark.parametrize("bundle", BUNDLES)
-def test_a_network_that_cannot_be_built_is_named_before_images_are_read(bundle: str) -> None:
-    parser = config(bundle, "train", network_def="$1 / 0")
-    parser["train::dataset"] = "$[][0]"  # what would be read for minutes
-    with pytest.raises(RuntimeError) as refusal:
-        parser.get_parsed_content("train::trainer")
-    assert isinstance(refusal.value.__cause__, ZeroDivisionError)

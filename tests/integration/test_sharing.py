@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +20,6 @@ from conftest import REPOSITORY_ROOT, SHARED_IS_MISSING
 from huggingface_hub import ModelCard
 from imported_processes import run_python
 from monai.bundle import ConfigParser, create_workflow, load, push_to_hf_hub, run
-from monai.bundle.utils import load_bundle_config
 
 from integration.bundle_runs import (
     copy_bundles,
@@ -123,20 +121,6 @@ def test_exported_graphs_give_the_outputs_of_the_network(bundle: str) -> None:
     if bundle == "radiograph_classification":
         assert len(notes["class_names"]) == len(notes["thresholds"]) == 5
         assert notes["label_kind"] == "multilabel"
-
-
-def test_a_zipped_bundle_is_unpacked_and_read(workspace: Path) -> None:
-    """The form of a release: ``<name>.zip`` with the folder ``<name>``, read without a network."""
-    name = "radiograph_classification"
-    model = Path("bundles", name, "models/model.pt")
-    model.parent.mkdir()
-    shutil.copy(REPOSITORY_ROOT / model, model)
-    packaging().copy_bundle(Path("bundles", name), Path("downloaded", name))
-    archive = shutil.make_archive(name, "zip", "downloaded", name)
-    assert load_bundle_config(archive, "inference.json").get("_meta_")["version"]
-    loaded = load(name, bundle_dir="downloaded", source="github", device="cpu")
-    expected = torch.load(model, weights_only=True)["thresholds"]
-    torch.testing.assert_close(loaded.state_dict()["thresholds"], expected, check_dtype=False)
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from html_pages import Elements, needs_chromium, shown_width
+from html_pages import Elements
 from PIL import Image
 from unit.transforms.radiograph_files import write_dicom
 
@@ -193,15 +193,6 @@ def test_outliers_are_sought_by_scanner(tmp_path: Path) -> None:
     assert {name for name, own in found.items() if "resolution" in own} <= {"Acme/small.dcm"}
 
 
-def test_what_cannot_be_audited(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "audit.csv").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"audit\.csv"):
-        audit_images(folder, output_dir=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["audit.csv"]
-    with pytest.raises(ValueError, match="blurred"):
-        audit_images(folder, exclude=["blurred"])
-
-
 def test_a_gate_names_which_images_and_why(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,8 +231,3 @@ def test_the_page_is_one_file_and_every_text_of_others_is_escaped(page: str) -> 
     sources = [each["src"] or "" for each in elements.named("img")]
     assert len(sources) >= 3
     assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
-
-
-@needs_chromium
-def test_nothing_is_wider_than_the_window(page: str, tmp_path: Path) -> None:
-    assert shown_width(page, 390, tmp_path) <= 390

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from html_pages import Elements, needs_chromium, shown_width
+from html_pages import Elements
 from PIL import Image
 
 from monai_afire.apps.compare import encoders as compared
@@ -121,9 +121,3 @@ def test_the_page_is_one_file_and_escapes_texts(output: Path) -> None:
     # four questions; pixels and two encoders by label, scanner and view
     assert len(sources) == 4 + 9
     assert all(source.startswith("data:image/png;base64,") for source in sources)
-
-
-@needs_chromium
-def test_the_page_fits_the_window(output: Path, tmp_path: Path) -> None:
-    text = (output / "compare.html").read_text(encoding="utf-8")
-    assert shown_width(text, 390, tmp_path) <= 390

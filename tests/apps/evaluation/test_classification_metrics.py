@@ -92,15 +92,6 @@ def test_nothing_defined_is_nan_and_silent(label: float) -> None:
     assert all(math.isnan(end) for end in metrics["mean_auc_interval"])
 
 
-def test_undecided_class_keeps_its_ranking() -> None:
-    labels, probabilities = random_classifier(2)
-    metrics = classification_metrics(labels, probabilities, "abcd", [0.5, NAN, 0.5, 0.5])
-    f1 = [entry["f1"] for entry in metrics["per_class"].values()]
-    assert [math.isnan(value) for value in f1] == [False, True, False, False]
-    assert math.isfinite(metrics["per_class"]["b"]["auc"])
-    assert metrics["mean_f1"] == pytest.approx(np.nanmean(f1))
-
-
 def test_interval_draws_patients_with_all_their_images() -> None:
     labels, probabilities = random_classifier(0, 90, 2)
 

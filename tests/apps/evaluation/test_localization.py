@@ -145,18 +145,6 @@ def test_row_equals_loops(seed: int) -> None:
         assert row[f"pointing_{name}"] == pytest.approx((hottest & lesion()).sum() / hottest.sum())
 
 
-def test_row_by_hand() -> None:
-    hot, cold = torch.zeros(12), torch.zeros(12)
-    hot[8] = 1.0  # row 2, column 0 of the grid: rows 6 to 8, columns 0 and 1 of the picture
-    truth = np.zeros(SIZE, dtype=bool)
-    truth[7:9, 0:1] = True
-    row = localization_row({"hot": hot, "cold": cold}, truth, GRID)
-    assert row["pointing_hot"] == 1.0
-    assert row["pixel_auroc_hot"] == 1.0
-    assert row["pixel_auroc_cold"] == 0.5
-    assert row["pointing_cold"] == pytest.approx(2 / 72)  # all pixels are the hottest
-
-
 @pytest.mark.parametrize("truth", [None, np.zeros(SIZE, dtype=bool), np.ones(SIZE, dtype=bool)])
 def test_undefined_rows_are_empty(truth: np.ndarray | None) -> None:
     assert localization_row({"fused": random_maps(12)}, truth, GRID) == {}

@@ -75,12 +75,6 @@ def test_files_without_prediction(tmp_path: Path) -> None:
     assert exit_code.value.code == 2
 
 
-def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
-    items = [{"image": "caf\udce9,\n.png"}]
-    run(PredictionWriter(items, NAMES, str(tmp_path)), batches(order=torch.tensor([0])))
-    assert read_csv(tmp_path / "predictions.csv")[0]["image"] == "caf\\udce9,\n.png"
-
-
 @pytest.mark.parametrize(
     ("names", "thresholds", "named"),
     [
@@ -93,18 +87,6 @@ def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
 def test_refused_settings(tmp_path: Path, names: list, thresholds: Any, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         run(PredictionWriter(ITEMS, names, str(tmp_path), thresholds), batches())
-
-
-@pytest.mark.parametrize(("positive", "warned"), [(25, True), (15, False)])
-def test_a_model_on_images_that_it_was_not_made_for(
-    tmp_path: Path, positive: int, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    items = [{"image": f"{number}.png"} for number in range(30)]
-    logits = torch.tensor([[2.0 if number < positive else -2.0, -2.0] for number in range(30)])
-    writer = PredictionWriter(items, NAMES, str(tmp_path), thresholds=[0.5, 0.5])
-    run(writer, batches(logits, torch.arange(30)))
-    assert ("decision_Edema" in caplog.text) == warned
-    assert "decision_Pleural" not in caplog.text
 
 
 def test_names_of_files_are_no_markup(tmp_path: Path) -> None:

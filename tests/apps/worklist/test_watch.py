@@ -21,7 +21,6 @@ from integration.bundle_runs import new_detector, write_images
 from monai_afire.apps.worklist import watch
 from monai_afire.data import DatalistError
 from monai_afire.networks import save_network
-from monai_afire.transforms import radiograph_files
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
 Look = Callable[..., None]
@@ -169,24 +168,6 @@ def test_a_folder_that_goes_away_while_it_is_scored(
     assert set(scores(tmp_path)) == {"image_0.png", "more/image_0.png"}
 
 
-def test_files_that_could_not_be_opened_are_tried_again(
-    tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_images(tmp_path / "in", 2)
-    read, gone = radiograph_files._read_head, tmp_path / "gone"
-    gone.touch()
-
-    def fail(path: str) -> bytes:
-        if gone.exists() and path.endswith("image_0.png"):
-            raise radiograph_files.refuse(path, f"{radiograph_files.UNOPENED} (stale)", "try again")
-        return read(path)
-
-    monkeypatch.setattr(radiograph_files, "_read_head", fail)
-    look(nothing, gone.unlink, nothing)
-    assert len(scores(tmp_path)) == 2
-    assert scores(tmp_path, "rejected.csv") == {}
-
-
 def test_other_weights_are_refused(tmp_path: Path, look: Look, detector: str) -> None:
     write_images(tmp_path / "in", 1)
     look(nothing, nothing)
@@ -199,28 +180,6 @@ def test_other_weights_are_refused(tmp_path: Path, look: Look, detector: str) ->
         look(nothing, nothing, weights=other)
     assert "other weights" in str(refused.value.__cause__)
     assert scores(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "results"), [("in #1", "out #2"), ("@in", "$out"), ("%a", "1e3")]
-)
-def test_folders_may_have_names_that_monai_reads_as_its_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str, arrivals: str, results: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_images(tmp_path / arrivals, 1)
-    own = Path(detector).rename(tmp_path / "@model #1.pt")
-    pauses = iter([None])
-
-    def pause(seconds: float) -> None:
-        if next(pauses, "no more") == "no more":
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(watch.time, "sleep", pause)
-    with pytest.raises(KeyboardInterrupt):
-        watch.watch_folder(arrivals, results, 1.0, weights=own.name, **SMALL)
-    assert (tmp_path / results / "worklist.csv").is_file()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([own.name, arrivals, results])
 
 
 def test_folders_that_cannot_be_watched_are_named(tmp_path: Path) -> None:
