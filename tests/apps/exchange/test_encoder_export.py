@@ -20,7 +20,6 @@ from monai_afire.networks import AFiRe, ModelFile, ViTEncoder, load_encoder_weig
 CASES: dict[str, dict[str, Any]] = {
     "color": {"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [0.3, 0.2, 0.1]},
     "oblong": {"img_size": (16, 64), "patch_size": (8, 16), "pos_embed_type": "learnable"},
-    "oblong with a square number of patches": {"img_size": (8, 32)},
     "without bias": {"qkv_bias": False, "mlp_dim": 20},
 }
 

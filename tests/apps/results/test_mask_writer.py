@@ -108,9 +108,6 @@ def test_cardiothoracic_ratio(tmp_path: Path) -> None:
     [
         (["heart", "a/b"], {}, "a/b"),
         (["heart", ".."], {}, "class names"),
-        (["heart", ""], {}, "class names"),
-        (["heart", "heart"], {}, "heart"),
-        (NAMES, {"threshold": 1.0}, "threshold"),
         (["heart"], {}, "class names"),
     ],
 )

@@ -29,15 +29,11 @@ HOSTILE = [
     "/data/a\nb\r\t\x00\x1b[31m.png",
     "/data/" + "a" * 300 + ".png",
     "/data/" + "x" * 300 + "/" + "y" * 300,
-    "/data/" + "肺" * 85,
     '/data/<>:"|?*\\.dcm',
-    "/data/C:\\Windows\\system32\\a.dll",
     "/data/\udcff\udc80.png",
     "/data/ends with a dot./and a blank ",
     "/data/...",
-    "/data/ ",
     "/data",
-    "/",
     "",
 ]
 
