@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from PIL import Image
 from unit.transforms.radiograph_files import GRAY12, write_dicom
 
 from monai_afire.apps.readers import SETS, write_datalist
-from monai_afire.apps.readers.__main__ import main
 from monai_afire.data import DatalistError
 from monai_afire.data.phantom import ORGAN_NAMES
 
@@ -363,24 +361,6 @@ def test_a_file_without_a_column_or_with_an_unknown_word_is_refused(
     with pytest.raises(ValueError, match=Path(file).name):
         build(name, tmp_path)
     assert not (tmp_path / "list.json").exists()
-
-
-def test_the_commands_of_the_guide_make_lists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository_root: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, folder in (("nih", "nih"), ("chexpert", "CheXpert-v1.0-small"), ("mimic", "mimic")):
-        Path(folder).mkdir()
-        MAKE[name](Path(folder))
-    rows = [f"{n}.png,{('Edema|Effusion', 'No Finding')[n % 2]},{n // 2}" for n in range(30)]
-    write(Path("findings.csv"), "File Name,Findings,Patient ID", *rows)
-    touch(Path("images"), *(f"{n}.png" for n in range(30)))
-    pages = [repository_root / f"docs/{name}.md" for name in ("your_data", "prepare_data")]
-    text = "\n".join(page.read_text() for page in pages).replace("\\\n", " ")
-    commands = [line for line in text.splitlines() if line.startswith("monai-afire data ")]
-    assert len(commands) == 5
-    for command in commands:
-        assert main(shlex.split(command)[2:]) == 0
 
 
 # ---- what is particular to a set
