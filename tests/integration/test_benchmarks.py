@@ -17,7 +17,7 @@ def test_whole_steps_are_measured(
 ) -> None:
     monkeypatch.chdir(repository_root)
     methods = ["afire", "mae"]
-    words = "--size tiny --batch 2 --variants 2 --rounds 1 --device cpu --no-memory --method"
+    words = "--size tiny --batch 2 --variants 2 --rounds 1 --device cpu --method"
     bench_pretrain.main([*words.split(), *methods])
     printed = capsys.readouterr().out
     for method in methods:
