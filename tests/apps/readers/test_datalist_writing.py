@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from monai.data import load_decathlon_datalist
 
@@ -66,6 +66,7 @@ def patients_in(rows: pd.DataFrame) -> dict[str, set[str]]:
 FRACTIONS = st.floats(0, 0.95)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 12), min_size=3, max_size=40), FRACTIONS, FRACTIONS, st.integers(0, 9)
 )
@@ -89,6 +90,7 @@ def test_no_patient_is_in_two_sections_and_no_image_is_lost(
     assert sections["training"]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 8), st.sampled_from(SECTIONS)), min_size=1, max_size=30),
     st.sampled_from([0.0, 0.3]),

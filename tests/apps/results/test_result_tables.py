@@ -19,7 +19,8 @@ from PIL import Image
 from monai_afire.apps.results import EmbeddingWriter, PredictionWriter, ResultTables
 
 NAMES = ["Edema", "Pleural Effusion"]
-ITEMS = [{"image": f"folder/{name}.png"} for name in "abcde"]
+LISTED = list("cabed")
+ITEMS = [{"image": f"folder/{name}.png"} for name in LISTED]
 LOGITS = torch.tensor([[0.0, -1.0], [3.0, 30.0], [-0.5, 0.5], [1.0, 2.0], [-40.0, 0.25]])
 ORDER = torch.tensor([3, 0, 4, 1, 2])
 
@@ -50,7 +51,7 @@ def test_probabilities_and_decisions_of_every_image(tmp_path: Path) -> None:
     rows = read_csv(folder / "predictions.csv")
     kinds = "probability", "threshold", "decision"
     assert list(rows[0]) == ["image", *(f"{kind}_{name}" for kind in kinds for name in NAMES)]
-    assert [row["image"][-5] for row in rows] == list("abcde")
+    assert [row["image"][-5] for row in rows] == LISTED
     for row, logits in zip(rows, LOGITS.tolist(), strict=True):
         for name, logit in zip(NAMES, logits, strict=True):
             probability = float(row[f"probability_{name}"])
@@ -66,10 +67,10 @@ def test_files_without_prediction(tmp_path: Path) -> None:
     data[0]["pred"] = torch.tensor([[0.0, math.nan], [1.0, 1.0]])
     data[1]["rejected"] = ["", "no pixels"]
     run(writer, data)
-    assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("ace")
+    assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("cbd")
     rejected = {row["image"][-5]: row["reason"] for row in read_csv(tmp_path / "rejected.csv")}
-    assert rejected["b"] == "no pixels"
-    assert "NaN" in rejected["d"]
+    assert rejected["a"] == "no pixels"
+    assert "NaN" in rejected["e"]
     with pytest.raises(SystemExit) as exit_code:
         writer.exit_if_rejected()
     assert exit_code.value.code == 2
