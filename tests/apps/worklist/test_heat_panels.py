@@ -64,13 +64,14 @@ def test_hottest_place_is_that_of_the_picture(place: tuple[int, int], words: str
     [
         (10, 10, "right lung, upper zone"),
         (50, 50, "left lung, lower zone"),
+        (34, 54, "left lung, upper zone"),  # of a lung that is shorter than the other
         (30, 30, "between the lungs"),
         (1, 30, "outside the lungs"),
     ],
 )
 def test_places_are_named_as_the_patient_has_them(row: int, column: int, name: str) -> None:
     lungs = np.zeros((64, 64))
-    lungs[6:58, 6:24] = lungs[6:58, 40:58] = 0.9
+    lungs[6:58, 6:24] = lungs[26:58, 40:58] = 0.9
     heat = np.zeros((64, 64))
     heat[row, column] = 2
     assert lung_zone(heat, lungs, low=1.0) == name

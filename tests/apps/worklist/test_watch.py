@@ -78,7 +78,11 @@ def test_a_file_is_scored_when_it_has_stopped_growing(tmp_path: Path, look: Look
         growing.write_bytes(whole[:100])
 
     def grow(content: bytes) -> Callable[[], object]:
-        return lambda: (seen.append(set(scores(tmp_path))), growing.write_bytes(content))
+        def step() -> None:
+            seen.append({*scores(tmp_path), *scores(tmp_path, "rejected.csv")})
+            growing.write_bytes(content)
+
+        return step
 
     look(begin, lambda: growing.write_bytes(whole[:200]), grow(whole[:300]), grow(whole), nothing)
     assert seen == [{"whole.png"}] * 2
