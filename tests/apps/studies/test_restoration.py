@@ -108,6 +108,15 @@ def test_scores_are_those_of_the_pixels_inside() -> None:
         assert table["psnr_outside"][row] == pytest.approx(outside, rel=1e-4)
 
 
+def test_lesions_that_change_nothing_do_not_count() -> None:
+    # white on white: the lesion is there, but nobody can see it
+    found = restorations(tiny_afire(), torch.ones(2, 1, 32, 32))
+    assert found.hidden.any()
+    summary = restoration_summary(found, PATCH)
+    assert np.isnan([summary[name] for name in ("gain_with_mask", "psnr_with_mask")]).all()
+    assert np.isfinite(summary["psnr_normal_with_mask"])
+
+
 def test_gains_are_pooled_over_images() -> None:
     normal = torch.zeros(2, 1, 16, 16)
     lesion, restored = normal.clone(), normal.clone()
