@@ -109,6 +109,17 @@ def test_the_test_section_keeps_what_training_has_too(audited: Path) -> None:
     assert "of another patient" in details["train/patient00007_copy.png"]
 
 
+def test_of_copies_the_one_to_test_on_is_kept(tmp_path: Path) -> None:
+    save(drawn(0), tmp_path / "a.png")
+    shutil.copy(tmp_path / "a.png", tmp_path / "b.png")
+    sections = {"training": [{"image": "a.png"}], "test": [{"image": "b.png"}]}
+    (tmp_path / "list.json").write_text(json.dumps(sections))
+    audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out")
+    found = findings(tmp_path / "out")
+    assert "exact_duplicate" in found["a.png"]
+    assert "exact_duplicate" not in found["b.png"]
+
+
 def test_training_takes_the_cleaned_datalist(folder: Path, audited: Path) -> None:
     items = load_radiograph_datalist(
         folder, audited / "datalist.json", "training", hold_out=True, seed=1
