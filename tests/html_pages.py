@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -44,21 +43,3 @@ def shown_by_chromium(page: Path, profile: Path) -> str:
         ["chromium", *options, page.as_uri()], capture_output=True, text=True, timeout=120
     )
     return run.stdout
-
-
-def shown_width(text: str, width: int, folder: Path) -> int:
-    """Pixels that a page's content needs in a window of a width; ``folder`` takes files of the measurement."""
-    measure = "<p id=w></p><script>document.getElementById('w').textContent = 'W' + document.body.scrollWidth</script>"
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-    frame = f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe>'
-    (folder / "page.html").write_text(
-        text.replace("</main>", f"{measure}</main>"), encoding="utf-8"
-    )
-    (folder / "frame.html").write_text(
-        f"{frame}<pre></pre><script>onload = () => document.querySelector('pre').textContent ="
-        " document.querySelector('iframe').contentDocument.getElementById('w').textContent</script>"
-    )
-    shown = shown_by_chromium(folder / "frame.html", folder / "profile")
-    found = re.search(r"<pre>W(\d+)</pre>", shown)
-    assert found, shown[-500:]
-    return int(found[1])

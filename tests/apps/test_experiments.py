@@ -84,16 +84,6 @@ def test_every_combination_is_trained_and_evaluated_once(bundle: Path) -> None:
     assert calls(results) == []  # nothing is done again
 
 
-def test_random_weights_are_in_the_encoder_of_the_first_weights(bundle: Path) -> None:
-    _, results = command(bundle, "--initializations", "scratch=", "other=released", "--frozen")
-    of = dict(calls(results))
-    assert of["scratch-seed_0"]["--encoder_def::pretrained"] == "false"
-    assert of["scratch-seed_0"]["--weights"] != "null"
-    assert "--encoder_def::pretrained" not in of["other-seed_0"]
-    trained = next(o for n, o in calls(results) if n == "other-frozen-seed_0")
-    assert trained["--network_def::freeze_encoder"] == "true"
-
-
 def test_arms_are_pretrained_once_for_each_seed(bundle: Path, tmp_path: Path) -> None:
     arms = tmp_path / "arms.json"
     content = {"config_file": str(bundle), "overrides": {"epochs": 5}}

@@ -15,8 +15,7 @@ is fair to all. Printed are
   the peak, the fastest square product of the same number format that was measured in this run; on a GPU that is known
   the share of the data sheet's bfloat16 peak too,
 * the share of time per part; "data" is the copy to the device, with AFiRe the synthesis of lesions too,
-* peak memory: of the GPU, with the weights of all ways (measure one alone by --no-naive --precision bf16); on a CPU
-  resident memory of a process of its own,
+* peak memory of a GPU, with the weights of all ways (measure one alone by --no-naive --precision bf16),
 * images per second that one process of a loader prepares, from the decoded image on, and how many of them the fastest
   way needs.
 
@@ -45,20 +44,14 @@ from tests.benchmarks.pretraining_step import (
     loader_rate,
 )
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
-from tests.benchmarks.timing import (
-    in_own_process,
-    machine,
-    peak_memory,
-    reset_peak_memory,
-    take_turns,
-)
+from tests.benchmarks.timing import machine, take_turns
 
 __all__ = ["main"]
 
 NAIVE = "naive, float32"
 
 
-def parse_options() -> argparse.Namespace:
+def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,11 +73,8 @@ def parse_options() -> argparse.Namespace:
         "--compile", action="store_true", help="torch.compile of the package's network"
     )
     parser.add_argument("--no-naive", action="store_true", help="leave the slow way out")
-    parser.add_argument(
-        "--no-memory", action="store_true", help="no process per way for its memory on a CPU"
-    )
     parser.add_argument("--device", default=str(default_device()))
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def way_names(options: argparse.Namespace, method: str) -> list[str]:
@@ -109,29 +99,11 @@ def make_step(options: argparse.Namespace, method: str, name: str) -> TrainingSt
     )
 
 
-def measure_memory(options: argparse.Namespace, method: str, name: str) -> float:
-    """The peak of this process's resident memory in two steps, in MB."""
-    join_process_group(run_device())  # for its precision of products
-    step, batch = (
-        make_step(options, method, name),
-        make_case(options, method).make_batch(options.batch),
-    )
-    reset_peak_memory()
-    for _ in range(2):
-        step(batch)
-    return peak_memory()
-
-
-def memory_of(
-    options: argparse.Namespace, method: str, name: str, step: Callable[[], object]
-) -> float:
-    """Peak memory of a way in MB."""
-    device = torch.device(options.device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        step()
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return in_own_process(measure_memory, options, method, name)
+def memory_of(step: Callable[[], object], device: torch.device) -> float:
+    """Peak memory of a step on a GPU in MB."""
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    return torch.cuda.max_memory_allocated(device) / 2**20
 
 
 def print_speed(
@@ -216,8 +188,8 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
     print(f"\n{method}, {options.size} network: {options.batch} images, {samples}, {passes}")
     print_speed(times, flops, peaks, options, case.samples_per_image)
     memory = {}
-    if device.type == "cuda" or not options.no_memory:
-        memory = {name: memory_of(options, method, name, calls[name]) for name in names}
+    if device.type == "cuda":
+        memory = {name: memory_of(calls[name], device) for name in names}
     print_parts(seconds, memory)
     prepared = loader_rate(case, options.batch)
     needed = options.batch / min(median(values) for values in times.values()) / prepared
@@ -226,9 +198,9 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
     )
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Print the tables of every method."""
-    options = parse_options()
+    options = parse_options(words)
     join_process_group(run_device())  # for its precision of products
     device = torch.device(options.device)
     print(machine(device))

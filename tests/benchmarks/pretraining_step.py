@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +23,16 @@ from tests.naive.published_methods import published
 
 __all__ = ["METHODS", "PARTS", "PUBLISHED", "SIZES", "BundleCase", "TrainingStep", "loader_rate"]
 
-# the papers' networks with ViT encoders (B/16, of DINO S/16) and with Swin-B
-OVERLAYS = {
-    "paper": {
-        "afire": "paper.json",
-        "peac": "paper_vit.json",
-        "ace": "paper_vit.json",
-        "mae": "paper.json",
-        "dino": "paper.json",
-    },
-    "paper_swin": {"peac": "paper.json", "ace": "paper.json"},
+# the papers' networks with ViT encoders: B/16, of DINO S/16
+PAPER = {
+    "afire": "paper.json",
+    "peac": "paper_vit.json",
+    "ace": "paper_vit.json",
+    "mae": "paper.json",
+    "dino": "paper.json",
 }
-SIZES = ("tiny", "default", *OVERLAYS)
-METHODS = tuple(OVERLAYS["paper"])
+SIZES = ("tiny", "default", "paper")
+METHODS = tuple(PAPER)
 PUBLISHED = ("afire", "peac", "ace")  # have a slow way to compare with
 # networks for tests
 TINY: dict[str, dict[str, Any]] = {
@@ -80,29 +77,15 @@ class BundleCase:
 
     Args:
         method: one of METHODS.
-        size: one of SIZES: "tiny", "default" (the bundle's own), "paper" (ViT) or "paper_swin".
+        size: one of SIZES: "tiny", "default" (the bundle's own) or "paper" (with a ViT).
         device: where to train.
         variants: AFiRe's lesion variants of each image.
-        overlays: names of further configs of the bundle, such as "paper.json".
-        overrides: options in place of the configs'.
     """
 
-    def __init__(
-        self,
-        method: str,
-        size: str,
-        device: torch.device,
-        variants: int,
-        overlays: Sequence[str] = (),
-        overrides: Mapping[str, Any] | None = None,
-    ) -> None:
-        on_device = ["lesions_on_device.json"] if method == "afire" else []
-        names = [
-            "train.json",
-            *on_device,
-            *([OVERLAYS[size][method]] if size in OVERLAYS else []),
-            *overlays,
-        ]
+    def __init__(self, method: str, size: str, device: torch.device, variants: int) -> None:
+        names = ["train.json"]
+        names += ["lesions_on_device.json"] if method == "afire" else []
+        names += [PAPER[method]] if size == "paper" else []
         self.parser = ConfigParser()
         self.parser.read_config([f"bundles/{method}/configs/{name}" for name in names])
         self.parser.update({"device": f"$torch.device({str(device)!r})"})
@@ -110,7 +93,6 @@ class BundleCase:
             self.parser.update({"add_lesions::num_masks": variants})
         if size == "tiny":
             self.parser.update({**TINY_ENCODER, **TINY[method]})
-        self.parser.update(dict(overrides or {}))
         self.method, self.device = method, device
 
     @property

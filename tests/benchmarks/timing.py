@@ -4,27 +4,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import platform
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
-__all__ = [
-    "compare",
-    "in_own_process",
-    "machine",
-    "peak_memory",
-    "reset_peak_memory",
-    "take_turns",
-    "timed",
-]
-
-Result = TypeVar("Result")
+__all__ = ["machine", "take_turns", "timed"]
 
 
 def machine(device: torch.device | str = "cpu") -> str:
@@ -59,60 +46,3 @@ def take_turns(
         for name, function in ways.items():
             times[name].append(timed(function, device))
     return times
-
-
-def compare(
-    title: str,
-    ways: Mapping[str, Callable[[], object]],
-    rounds: int = 5,
-    device: torch.device | str = "cpu",
-) -> dict[str, float]:
-    """
-    Print the median and best time of each way and the ratio of medians to the first, the naive one.
-
-    Args:
-        title: printed above the table.
-        ways: name -> call; the first is what the others are compared with.
-        rounds: calls of each way after one that is not counted.
-        device: whose work a call waits for.
-
-    Returns:
-        Median seconds by name.
-    """
-    device = torch.device(device)
-    times = take_turns(ways, rounds, device)
-    medians = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
-    naive = next(iter(medians.values()))
-    print(
-        f"\n{title}\n{'way':<48}{'median ms':>12}{'best ms':>12}{'times as fast':>15}", flush=True
-    )
-    for name, median in medians.items():
-        print(
-            f"{name:<48}{median * 1e3:>12.2f}{min(times[name]) * 1e3:>12.2f}{naive / median:>15.1f}",
-            flush=True,
-        )
-    return medians
-
-
-def reset_peak_memory() -> None:
-    """Forget the peak so far (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory() -> float:
-    """Largest resident memory of this process since the last reset, in MB (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
-
-
-def in_own_process(
-    function: Callable[..., Result], *arguments: object, start_method: str = "spawn"
-) -> Result:
-    """
-    What a call returns in a process of its own, whose memory is of nothing else.
-
-    Raises:
-        BrokenProcessPool: when the process ends, for instance for want of memory, before it has returned.
-    """
-    with ProcessPoolExecutor(1, multiprocessing.get_context(start_method)) as pool:
-        return pool.submit(function, *arguments).result()

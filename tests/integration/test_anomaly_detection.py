@@ -14,11 +14,9 @@ import torch
 
 from integration.bundle_runs import all_messages, new_detector, new_network, write_images
 from integration.tiny_runs import (
-    ENCODER,
     IMAGES,
     ONE_MACHINE,
     PHANTOM,
-    TINY_NETWORKS,
     run_workflow,
     written,
 )
@@ -48,15 +46,6 @@ def read(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def write_list(labels: list[int]) -> dict[str, str]:
-    """Noise with labels, a quarter of which is for validation."""
-    names = write_images(Path("images"), len(labels))
-    items = [{"image": name, "label": label} for name, label in zip(names, labels, strict=True)]
-    part = len(items) // 4
-    Path("list.json").write_text(json.dumps({"training": items[part:], "validation": items[:part]}))
-    return {"dataset_dir": "images", "datalist": "list.json"}
-
-
 def test_adapting_keeps_the_network_and_stores_statistics(pretrained: str) -> None:
     settings = {**RUN, **IMAGES, **PHANTOM, "weights": pretrained, "specificity": 0.75}
     run_workflow("afire", *ADAPT, **settings, epochs=2, name="adapted")
@@ -67,12 +56,6 @@ def test_adapting_keeps_the_network_and_stores_statistics(pretrained: str) -> No
     before = torch.load(pretrained, weights_only=True)
     assert {f"network.{name}" for name in before} < set(state)
     assert not torch.equal(before["encoder.norm.weight"], state["network.encoder.norm.weight"])
-
-
-def test_abnormal_images_are_left_out(pretrained: str) -> None:
-    data = write_list([0] * 4 + [1] * 4 + [0] * 8)
-    with pytest.warns(UserWarning, match="4 abnormal of 12"):
-        run_workflow("afire", *ADAPT, **RUN, **IMAGES, **data, weights=pretrained, epochs=1)
 
 
 @pytest.mark.slow
@@ -152,48 +135,3 @@ def test_evaluation_of_unlabeled_images_is_refused(detector: str) -> None:
     with pytest.raises(RuntimeError) as refusal:
         run_workflow("afire", "inference", "evaluate", **options)
     assert "label" in all_messages(refusal.value)
-
-
-def test_what_was_judged_is_not_drawn_again(detector: str) -> None:
-    write_images(Path("images"), 6)
-    options = {"dataset_dir": "images", "saved": ["overlays"], "batch_size": 2, "weights": detector}
-    run_workflow("afire", "inference", **options, device="cpu", name="stopped")
-    folder = Path("runs/afire/stopped")
-    lines = (folder / "scores.csv").read_text().splitlines()
-    (folder / "scores.csv").write_text("\n".join([*lines[:4], ""]))  # of a list that has grown
-    (folder / "overlays/image_0.png.jpg").unlink()
-    run_workflow("afire", "inference", **options, device="cpu", name="stopped", resume=True)
-    again = (folder / "scores.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
-    assert again[:3] == lines[:3]
-    assert len(list((folder / "overlays").iterdir())) == 5
-    assert len(read(str(folder / "worklist.csv"))) == 6
-
-
-def test_same_picture_same_score_whatever_the_format(detector: str, shared_data: Path) -> None:
-    names = ["gray8.png", "gray16.png", "rgb8.png", "rgba8.png", "palette8.png", "float32.tif"]
-    names += ["mono1_12bit_window.dcm", "mono2_12bit_window.dcm"]
-    Path("list.json").write_text(json.dumps({"test": [{"image": name} for name in names]}))
-    options = {"dataset_dir": str(shared_data / "samples"), "datalist": "list.json", "saved": []}
-    run_workflow("afire", "inference", **options, weights=detector, device="cpu", name="judged")
-    table = read("runs/afire/judged/scores.csv")
-    scores = {Path(row["image"]).name: float(row["fused"]) for row in table}
-    for name in names[1:6]:
-        assert scores[name] == pytest.approx(scores["gray8.png"], abs=0.02), name
-    assert scores[names[6]] == pytest.approx(scores[names[7]], abs=0.02)
-
-
-@pytest.mark.slow
-def test_a_color_detector_from_pre_training_to_its_use() -> None:
-    """Pictures in color: a later step knows from the weights that they are."""
-    settings = {**RUN, **ENCODER, **PHANTOM, "epochs": 1}
-    network = TINY_NETWORKS["afire"]
-    run_workflow("afire", "train", "color", **settings, **network, name="pretrained")
-    adapt = {**RUN, **IMAGES, **PHANTOM, "weights": "pretrained", "epochs": 1}
-    run_workflow("afire", *ADAPT, **adapt, name="adapted")
-    state = torch.load(written("afire", "adapted", "model.pt"), weights_only=True)
-    name = "network.encoder.patch_embedding.patch_embeddings.weight"
-    assert state[name].shape == (24, 3, 8, 8)
-    use = {**PHANTOM, "weights": "adapted", "device": "cpu", "saved": ["overlays"]}
-    run_workflow("afire", "inference", **use, name="used")
-    assert len(list(Path("runs/afire/used/overlays").rglob("*.jpg"))) == 8

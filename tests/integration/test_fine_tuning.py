@@ -108,12 +108,6 @@ def test_what_contradicts_the_file_is_refused(name: str, value: Any) -> None:
     assert "pretrained.pt" in message or name in message
 
 
-def test_the_weights_of_gray_images_are_taken_for_colors() -> None:
-    encoder = encoder_of(CLASSIFICATION, weights=pretrained(), channels=3)
-    gray = encoder_of(CLASSIFICATION, weights=pretrained("again.pt"), channels=1)
-    assert encoder(torch.rand(1, 3, 64, 64)).shape == gray(torch.rand(1, 1, 64, 64)).shape
-
-
 def test_images_and_patches_may_be_larger() -> None:
     encoder = encoder_of(CLASSIFICATION, weights=pretrained(), image_size=96, patch_size=16)
     assert (encoder.img_size, encoder.patch_size) == ((96, 96), (16, 16))
@@ -153,26 +147,6 @@ def test_a_frozen_encoder_stays_as_it_was() -> None:
     assert all(torch.equal(found[name], expected[f"teacher_{name}"]) for name in names)
     about = ModelFile(written(CLASSIFICATION, "frozen", "model.pt"))
     assert (about.image_size, about.standardize) == (64, True)
-
-
-@pytest.mark.slow
-def test_a_network_of_monai_is_pre_trained_and_segments() -> None:
-    unet = {
-        "_target_": "monai.networks.nets.BasicUNet",
-        "spatial_dims": 2,
-        "features": [8, 8, 16, 16, 32, 8],
-    }
-    small = {"encoder": unet, "image_size": 64, "patch_size": 16}
-    own = {k: v for k, v in tiny("ace").items() if not k.startswith("encoder_def")}
-    run_workflow("ace", "train", **{**own, **small}, epochs=1, name="pretrained")
-    own = {k: v for k, v in tiny("radiograph_segmentation").items() if k[:11] != "encoder_def"}
-    run_workflow(
-        *("radiograph_segmentation", "train"),
-        **{**own, **small, "weights": "ace/pretrained", "epochs": 1, "name": "tuned"},
-    )
-    use = {**PHANTOM, "weights": "tuned", "device": "cpu", "name": "used"}
-    run_workflow("radiograph_segmentation", "inference", **use)
-    assert list(Path("runs/radiograph_segmentation/used").rglob("masks/*/**/*.png"))
 
 
 # --- the recipe follows the encoder
@@ -216,18 +190,6 @@ def test_a_residual_network_with_weights_has_the_recipe_of_weights() -> None:
     assert isinstance(parser.get_parsed_content("encoder_def"), ResidualEncoder)
     rate, smallest, _, is_warm = recipe(parser)
     assert (rate, smallest, is_warm) == (0.001, pytest.approx(0.6**5), True)
-
-
-def test_the_recipe_can_be_chosen_as_a_whole_or_in_part() -> None:
-    assert recipe(start(CLASSIFICATION, residual_from_scratch=False))[::3] == (0.001, True)
-    own = {"learning_rate": 0.1, "optimizer::params::layer_decay": 0.5}
-    assert recipe(start(CLASSIFICATION, **own)) == (0.1, 0.5**5, 6, False)
-
-
-def test_what_is_for_a_vit_is_not_ignored() -> None:
-    with pytest.raises(RuntimeError) as refusal:
-        encoder_of("radiograph_segmentation", **{"encoder_def::hidden_size": 2})
-    assert "hidden_size" in all_messages(refusal.value)
 
 
 # --- what it learned to tell apart
@@ -300,15 +262,6 @@ def test_a_list_in_another_order_has_the_same_result() -> None:
     )
     other = json.loads(Path(f"runs/{CLASSIFICATION}/other/metrics.json").read_text())
     assert one == other
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*so its mean AUC is nan")
-def test_missing_uncertain_and_one_sided_labels() -> None:
-    data = labeled([[0, 1], [0, 0], [0, None], [0, -1], [1, 1], [-1, 0]] * 4)
-    settings = {**data, "num_classes": 2, "uncertain": "ignore"}
-    train(CLASSIFICATION, **settings, epochs=1, name="learned")
-    assert set(evaluate("learned", **settings)["per_class"]) == {"class 0", "class 1"}
 
 
 @pytest.mark.parametrize(

@@ -140,14 +140,6 @@ def test_what_is_judged_are_the_items_that_were_checked(bundle: str, name: str) 
     assert "division by zero" in all_messages(refusal.value)
 
 
-def test_radiographs_are_refused_before_one_is_read() -> None:
-    write_images(Path("images"), 2)
-    with pytest.raises(RuntimeError) as refusal:
-        infer("radiograph_landmarks", dataset_dir="images")
-    assert "image_0.png" in all_messages(refusal.value)
-    assert not list(Path("runs").rglob("*.csv"))
-
-
 # --- what a file says
 
 

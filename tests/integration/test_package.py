@@ -92,14 +92,6 @@ def test_monai_loads_and_exports_the_network() -> None:
     torch.testing.assert_close(torch.jit.load("model.ts")(image), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_every_bundle_has_a_test_for_the_zoo() -> None:
-    tests = {path.name for path in (BUNDLES / "ci/unit_tests").glob("test_*.py")}
-    assert tests == {f"test_{name}.py" for name in ZOO_NAMES.values()}
-    assert set(ZOO_NAMES) == {
-        path.parents[1].name for path in BUNDLES.glob("*/configs/metadata.json")
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", ZOO_NAMES)
 def test_unit_test_of_a_bundle(bundle: str, folder: Path) -> None:

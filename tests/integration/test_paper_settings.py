@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from integration.bundle_runs import config
-from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING
+from integration.tiny_runs import BUNDLES, CONFIGS
 
 VIT_B = {
     "patch_size": 16,
@@ -147,25 +147,3 @@ def test_an_overlay_has_the_numbers_of_its_paper(bundle: str, overlay: str) -> N
     }
     for name, value in PAPERS[bundle, overlay].items():
         assert found[name] == (pytest.approx(value) if isinstance(value, float) else value), name
-
-
-@pytest.mark.parametrize("bundle", ["ace", "peac"])
-def test_the_encoder_of_both_papers_is_swin_b(bundle: str) -> None:
-    encoder = config(bundle, "train", "paper").get_parsed_content("encoder", instantiate=False)
-    assert encoder.get_config()["_target_"] == "monai_afire.networks.SwinEncoder"
-
-
-@pytest.mark.parametrize("bundle", FINE_TUNING)
-@pytest.mark.parametrize("overlay", ["vit_b", "swin_b"])
-def test_large_encoders_of_fine_tuning_have_14_tokens_per_axis(bundle: str, overlay: str) -> None:
-    parser = config(bundle, "train", overlay)
-    assert parser["image_size"] // parser["patch_size"] == 14
-    shape = [parser[f"encoder_def::{name}"] for name in ("hidden_size", "num_layers", "num_heads")]
-    assert shape == ([768, 12, 12] if overlay == "vit_b" else [None, None, None])
-
-
-def test_a_recipe_without_standardized_features_has_no_warm_start() -> None:
-    for path in CONFIGS["radiograph_classification"].glob("paper_*.json"):
-        parser = config("radiograph_classification", "train", path.stem)
-        assert parser["network_def::standardize_features"] is False
-        assert parser["train::warm_start::_disabled_"] is True

@@ -13,37 +13,23 @@ import torch
 from conftest import REPOSITORY_ROOT
 
 from integration.bundle_runs import config, write_images
-from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING, run_workflow
+from integration.tiny_runs import run_workflow
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.detection import load_detector
-from monai_afire.networks import ModelFile, ResidualEncoder, find_weights, load_encoder
+from monai_afire.networks import ModelFile, find_weights, load_encoder
 from monai_afire.networks.weights.checkpoint_files import read_safetensors
 from monai_afire.transforms import StandardizeContrast
 
-MEGABYTE = 10**6
 RELEASED = sorted(
     path
     for path in REPOSITORY_ROOT.glob("bundles/*/released/*")
     if path.suffix in (".pt", ".safetensors")
 )
-DEMOS = [CONFIGS[bundle].parent / "models/model.pt" for bundle in BUNDLES]
 ENCODERS = {
     "released": (64, 8, 192),
     "released_224": (224, 16, 192),
     "released_cnn": (128, 32, 1280),
 }
-
-
-def test_all_files_are_small() -> None:
-    sizes = {path: path.stat().st_size for path in [*RELEASED, *DEMOS]}
-    assert max(sizes.values()) <= 12 * MEGABYTE
-    assert sum(sizes.values()) <= 72 * MEGABYTE
-
-
-@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.name)
-def test_every_released_file_has_a_card(path: Path) -> None:
-    cards = [path.with_name("README.md"), path.parents[1] / "docs/README.md"]
-    assert any(path.name in card.read_text() for card in cards if card.is_file())
 
 
 @pytest.mark.parametrize("name", [path.name for path in RELEASED if path.suffix == ".safetensors"])
@@ -67,22 +53,6 @@ def test_encoders_load_whole_by_their_words(word: str) -> None:
     assert tokens.shape == (1, (size // patch) ** 2, width)
     other = load_encoder(word, pretrained=False).encoder(image[None])
     assert not torch.allclose(tokens, other)
-
-
-def test_the_vit_tiny_has_the_tensors_of_timm() -> None:
-    tensors = read_safetensors(find_weights("released_224"))[0]
-    inner = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
-    blocks = {
-        f"blocks.{n}.{name}.{kind}"
-        for n in range(12)
-        for name in inner
-        for kind in ("weight", "bias")
-    }
-    outer = {"pos_embed", "norm.weight", "norm.bias"}
-    outer |= {f"patch_embed.proj.{kind}" for kind in ("weight", "bias")}
-    assert set(tensors) == outer | blocks
-    assert tensors["pos_embed"].shape == (1, 196, 192)
-    assert tensors["blocks.11.attn.qkv.weight"].shape == (576, 192)
 
 
 @torch.no_grad()
@@ -114,21 +84,6 @@ def test_the_detector_is_ready_and_exported_as_it_is() -> None:
     exported = parser.get_parsed_content("export")[-1]
     assert torch.isfinite(exported["network"].thresholds).all()
     assert Path(exported["path"]).parent.parent == Path("runs/afire")
-
-
-@pytest.mark.parametrize("bundle", FINE_TUNING)
-def test_a_task_shows_the_kind_of_network_that_it_trains(bundle: str) -> None:
-    description = ModelFile(CONFIGS[bundle].parent / "models/model.pt").description
-    assert description.network["arguments"]["encoder"]["class"] == ResidualEncoder.__name__
-
-
-@pytest.mark.parametrize("bundle", BUNDLES)
-def test_demo_weights_are_of_the_task_of_the_bundle(bundle: str) -> None:
-    name = "restore" if bundle == "afire" else "inference"
-    task = config(bundle, *(["inference", name] if bundle == "afire" else [name]))[
-        "model_file::task"
-    ]
-    assert ModelFile(CONFIGS[bundle].parent / "models/model.pt").description.task == task
 
 
 @pytest.mark.slow

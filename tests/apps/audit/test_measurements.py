@@ -14,7 +14,6 @@ from monai_afire.apps.audit.measurements import (
     exposure,
     longest_text,
     lung_facts,
-    small_picture,
 )
 from monai_afire.data.phantom import draw_chest_phantom
 
@@ -66,10 +65,3 @@ def test_cut_lungs_are_measured() -> None:
     facts = lung_facts(lungs)
     assert facts["second_lung"] == [0.5, 0, 0, 0]
     assert facts["lungs_at_edge"] == pytest.approx([0, 0, 16 / 800**0.5, 0])
-
-
-def test_small_picture_is_stretched() -> None:
-    small = small_picture(np.linspace(0.2, 0.3, 96 * 80, dtype=np.float32).reshape(96, 80))
-    assert tuple(small.shape) == (1, 64, 64)
-    assert (float(small.min()), float(small.max())) == (0, 1)
-    assert float(small_picture(np.ones((40, 40), np.float32)).abs().max()) == 0

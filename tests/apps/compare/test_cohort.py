@@ -58,14 +58,6 @@ def test_labels_of_findings(tmp_path: Path) -> None:
     assert cohort.table["label"][:4].tolist() == ["Mass", "none", "several", "none"]
 
 
-@pytest.mark.parametrize("labels", [[0, 1], [0, 2, 1]])
-def test_no_image_need_have_a_class_of_the_header(tmp_path: Path, labels: list[int]) -> None:
-    names = ["none", "mild", "severe", "worst"]
-    cohort = read_cohort(listed(tmp_path, labels, finding_names=names), tmp_path)
-    assert cohort.names == names
-    np.testing.assert_array_equal(cohort.labels[:2], np.eye(4)[labels[:2]])
-
-
 def test_a_table_keeps_view_and_scanner_and_headers_have_them_too(tmp_path: Path) -> None:
     rows = [
         f"{n}.png,{n % 2},p{n},{'train' if n < 8 else 'test'},{('PA', 'AP', '')[n % 3]},Acme"

@@ -36,13 +36,13 @@ def test_differences_are_of_the_same_patients_and_against_the_best_baseline(coho
         ("Detection", "a", "pixels", pixels),
         ("Detection", "a", "mine", mine),
     ]
-    row = results_table(cohort, answers, draws=50).set_index("name").loc["mine"]
+    row = results_table(cohort, answers, draws=30).set_index("name").loc["mine"]
     truth, patients = cohort.labels[:, 0], cohort.table["patient"].to_numpy()
 
     def auc(values: np.ndarray, rows: list[int]) -> float:
         return float(np.mean([roc_auc_score(truth[rows], own[rows, 0]) for own in values]))
 
-    weights = patient_weights(patients, 50).astype(int)
+    weights = patient_weights(patients, 30).astype(int)
     samples = [[row for row in range(60) for _ in range(drawn[row])] for drawn in weights]
     differences = np.array([auc(mine, rows) - auc(pixels, rows) for rows in samples])
     everything = list(range(60))
@@ -50,7 +50,7 @@ def test_differences_are_of_the_same_patients_and_against_the_best_baseline(coho
     assert row["auc"] == pytest.approx(auc(mine, everything))
     assert row["difference"] == pytest.approx(auc(mine, everything) - auc(pixels, everything))
     assert row["p_value"] == pytest.approx(
-        min(1, 2 * (min((differences <= 0).sum(), (differences >= 0).sum()) + 1) / 51)
+        min(1, 2 * (min((differences <= 0).sum(), (differences >= 0).sum()) + 1) / 31)
     )
     assert [row["low"], row["high"]] == pytest.approx(
         np.quantile([auc(mine, rows) for rows in samples], [0.025, 0.975])

@@ -58,20 +58,6 @@ def test_random_weights_are_always_the_same_ones(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("name", ["gone.pt", "color.pt"])
-def test_files_that_are_no_encoder_of_gray_pictures(name: str, tmp_path: Path) -> None:
-    classifier(tmp_path / "color.pt", channels=3)
-    with pytest.raises((FileNotFoundError, ValueError), match=name):
-        compared_encoder(str(tmp_path / name))
-
-
-def test_features_that_are_not_finite_are_refused() -> None:
-    compared = compared_encoder("mine=untrained", "image")
-    next(compared.encoder.parameters()).fill_(torch.nan)
-    with pytest.raises(ValueError, match="mine"):
-        compared.encode(torch.rand(1, 1, 32, 32))
-
-
 class Counting(RawPixels):
     """Counts what it encodes."""
 

@@ -101,16 +101,6 @@ def test_a_detector_of_stored_tokens_is_that_of_the_images() -> None:
     np.testing.assert_allclose(answers[3][3][0, :, 0], shown, rtol=0.05, atol=0.05)
 
 
-def test_pixels_have_the_errors_of_principal_components() -> None:
-    cohort, rng = made(), np.random.default_rng(0)
-    pixels = rng.random((COUNT, 1, 64)).astype(np.float16)
-    painted = rng.random((4 * len(cohort.painted_rows()), 1, 64)).astype(np.float16)
-    answers = list(questions.detection(cohort, "pixels", (1, 1), pixels, painted))
-    normal = pixels[cohort.rows(LEARN, CHOOSE, abnormal=0), 0].astype(np.float32)
-    expected = questions.pca_errors(normal, pixels[cohort.rows(EVALUATE), 0].astype(np.float32))
-    np.testing.assert_allclose(answers[0][3][0, :, 0], expected, rtol=1e-4)
-
-
 def test_nodules_lie_in_the_normal_images_in_the_order_of_the_answers() -> None:
     cohort = made()
     items = questions.nodule_items(cohort)

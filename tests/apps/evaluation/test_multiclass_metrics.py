@@ -97,9 +97,7 @@ def test_unknown_classes_are_left_out_and_intervals_are_by_patient() -> None:
     ("labels", "probabilities", "name"),
     [
         ([0, 2], [[0.5, 0.5]] * 2, "labels"),
-        ([0.5, 1], [[0.5, 0.5]] * 2, "labels"),
         ([0, 1], [[0.9, 0.9]] * 2, "softmax"),
-        ([0, 1], [[np.nan, 0.5]] * 2, "softmax"),
         ([0], [[0.2, 0.3, 0.5]], "class names"),
     ],
 )

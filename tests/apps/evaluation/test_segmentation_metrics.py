@@ -95,11 +95,3 @@ def test_empty_and_full_masks_by_hand() -> None:
     np.testing.assert_equal(
         segmentation_metrics(pred, truth, [[2.0, 2.0]])["hd95"].numpy(), [[NAN, 10, 10, 0]]
     )
-
-
-def test_refuses_what_is_no_pair_of_masks() -> None:
-    mask = torch.ones(2, 1, 4, 4, dtype=torch.bool)
-    with pytest.raises(ValueError, match="bool"):
-        segmentation_metrics(mask.float(), mask)
-    with pytest.raises(ValueError, match="pixel_size"):
-        segmentation_metrics(mask, mask, [1.0])

@@ -115,7 +115,7 @@ def test_several_findings_in_a_cell(root: Path, read: Callable, refused: Callabl
     assert "--separator" in refused("--label_columns", "findings")
 
 
-@pytest.mark.parametrize("word", ["kein Befund", " NO_ FINDING ", "normal", "NA", ""])
+@pytest.mark.parametrize("word", ["kein Befund", " NO_ FINDING ", ""])
 def test_words_for_none_are_no_finding_whatever_their_case(
     root: Path, read: Callable, word: str
 ) -> None:
@@ -178,14 +178,12 @@ def test_groups_of_patients_travel_with_the_list(root: Path, read: Callable) -> 
         "image,label,,\na.png,0,,\nb.png,1\n",
         gzip.compress(b"image,label\na.png,0\nb.png,1\n", mtime=0),
         'image;"note (site, device, room)";label\na.png;q;0\nb.png;q;1\n',
-        'image;"note\n(a, b, ""c"", d)";label\na.png;q;0\nb.png;q;1\n',
         'image,"x;y;z;w",label\na.png,q,0\nb.png,q,1\n',
         '\ufeff"sep=\t"\r\nimage\tlabel\r\na.png\t0\r\nb.png\t1\r\n',
-        "image|label\na.png|0\nb.png|1\n",
     ],
     ids=[
         *("bom_crlf", "tab", "blanks_quotes", "nameless_columns", "gzip"),
-        *("commas_in_quotes", "lines_in_quotes", "semicolons_in_quotes", "stated", "bar"),
+        *("commas_in_quotes", "semicolons_in_quotes", "stated"),
     ],
 )
 def test_a_table_is_read(root: Path, read: Callable, content: str | bytes) -> None:
@@ -201,13 +199,8 @@ def test_a_table_is_found_in_the_folder_of_labels_of_images_or_as_it_is_typed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (root / "labels.csv").rename("mine.csv")
-    for words in (
-        ("--table", "mine.csv"),
-        ("--table", str(tmp_path / "mine.csv")),
-        ("--labels", ".", "--table", "mine.csv"),
-        ("--labels", "mine.csv"),
-    ):
-        assert len(read(*words)["training"]) == 2
+    for words in ("--table mine.csv", "--labels . --table mine.csv", "--labels mine.csv"):
+        assert len(read(*words.split())["training"]) == 2
     Path("mine.csv").rename(root / "mine.csv")
     assert len(read("--labels", ".", "--table", "mine.csv")["training"]) == 2
     assert "other.csv" in refused("--table", "other.csv")
@@ -223,17 +216,11 @@ def test_a_table_is_found_in_the_folder_of_labels_of_images_or_as_it_is_typed(
         ("file,label\na.png,0\n", ["'image'", "--image_column"]),
         ("image,labels\na.png,0\n", ["'label'", "--label_columns"]),
         ("image,label\na.png,0,x,y\nb.png\nc.png,1\n", ["line 2", "line 3"]),
-        ("image,label\n", []),
-        (" \n\n", []),
         ("image,label\nä.png,1\n".encode("latin-1"), ["line 2", "UTF-8"]),
-        ('image,label\n"a.png,0\nb.png,1\n', ["line 3"]),
         (b"\x1f\x8bnonsense", []),
         ('image,label\n\n"a\nb.png",0\n\nc.png,7\n', ["line 6 ('7')", "--num_classes"]),
-        ("sep=;\nimage;label\na.png;7\n", ["line 3 ('7')"]),
         ("image,label\na.png,0\na.png,0\n", ["image", "line 3 (a.png)"]),
-        ("image,label\na.png,\n", ["label", "line 2"]),
         ("image,label,patient_id\na.png,1,\n", ["patient_id", "line 2"]),
-        ("image,label\n" + "a,9\n" * 2000, ["image", "1,994 more"]),
     ],
 )
 def test_a_wrong_table_is_refused(
@@ -242,12 +229,3 @@ def test_a_wrong_table_is_refused(
     (root / "labels.csv").write_bytes(text.encode() if isinstance(text, str) else text)
     message = refused()
     assert all(word in message for word in [str(root / "labels.csv"), *words]), message
-
-
-@pytest.mark.parametrize("listed", ["0", "0000.jpg"])
-def test_another_name_of_the_same_file_is_answered_with_that_of_the_folder(
-    root: Path, refused: Callable, listed: str
-) -> None:
-    (root / "0000.png").touch()
-    write(root, [f"{listed},1,1,train"])
-    assert "0000.png" in refused()

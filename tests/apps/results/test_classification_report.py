@@ -106,14 +106,6 @@ def test_exclusive_classes(tmp_path: Path) -> None:
     assert (tmp_path / "confusion.png").is_file()
 
 
-@pytest.mark.parametrize("label", [math.nan, 0.0, 1.0])
-def test_nothing_to_judge(tmp_path: Path, label: float) -> None:
-    items, logits, labels = data_of(30)
-    report = ClassificationReport(items, NAMES, str(tmp_path))
-    assert run(report, logits, torch.full_like(labels, label))["mean_auc"] is None
-    assert (tmp_path / "roc.png").is_file()
-
-
 def test_large_logits_keep_their_order(tmp_path: Path) -> None:
     items = [{"image": f"{index}.png"} for index in range(4)]
     logits = torch.tensor([[20.0], [21.0], [22.0], [23.0]])  # 1.0 in float32 from 17 on

@@ -117,13 +117,6 @@ def test_landmarks_that_are_not_found_are_failures(tmp_path: Path) -> None:
     assert metrics["per_landmark"]["apex"]["success_rate_4%"] == 0.5
 
 
-def test_one_image_and_nothing_known(tmp_path: Path) -> None:
-    metrics = run(tmp_path, heatmaps(random_points(1, 6)), torch.full((1, 3, 2), NAN))
-    assert metrics["num_known"] == 0
-    assert metrics["mean_radial_error"] is metrics["success_rate_1%"] is None
-    assert not (tmp_path / "landmarks.png").exists()
-
-
 @pytest.mark.parametrize(
     ("names", "value", "named"),
     [(NAMES, NAN, "/data/1.png"), (["apex"], 0.0, "class names"), (["apex"] * 3, 0.0, "apex")],

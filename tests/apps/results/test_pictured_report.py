@@ -78,12 +78,3 @@ def test_a_folder_with_another_evaluation_is_refused(
     with pytest.raises(FileExistsError, match=r"metrics\.json"):
         shown(monkeypatch, tmp_path, [0.5])
     assert (tmp_path / "metrics.json").read_text() == "first"
-
-
-def test_a_part_of_the_images_is_not_evaluated(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Each of several processes has its own part."""
-    monkeypatch.setattr(metrics_report, "world_size", lambda: 2)
-    with pytest.raises(RuntimeError, match="one process"):
-        shown(monkeypatch, tmp_path, [0.5])

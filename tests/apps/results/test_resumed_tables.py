@@ -146,13 +146,6 @@ def test_killed_after_any_batch_a_run_ends_as_one_that_was_not(
         assert files(copy) == files(folder), iteration
 
 
-def test_a_complete_run_that_is_resumed_stays_as_it_is(items: Items, tmp_path: Path) -> None:
-    judge(tmp_path / "out", items)
-    before = files(tmp_path / "out")
-    assert judge(tmp_path / "out", items, resume=True) == [0]  # an engine needs something
-    assert files(tmp_path / "out") == before
-
-
 def test_a_changed_file_is_scored_anew(items: Items, tmp_path: Path) -> None:
     judge(tmp_path / "out", items)
     Path(items[3]["image"]).write_bytes(b"\x40 another patient")
@@ -262,13 +255,6 @@ def test_a_new_run_does_not_replace_another_one(items: Items, tmp_path: Path) ->
         judge(tmp_path / "out", items)
     assert (tmp_path / "out/resume.jsonl").read_bytes() == before
     assert judge(tmp_path / "out", items, resume=True)[-1] == 7
-
-
-def test_tables_without_a_record_are_not_resumed(items: Items, tmp_path: Path) -> None:
-    judge(tmp_path / "out", items)
-    (tmp_path / "out/resume.jsonl").unlink()
-    with pytest.raises(FileExistsError, match="landmarks"):
-        judge(tmp_path / "out", items, resume=True)
 
 
 def test_a_batch_is_recorded_when_its_files_are_complete(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
+from apps.studies.stub_encoders import PatchMeanEncoder, anatomy_images
 
 from monai_afire.apps.studies.correspondence import (
     label_pairs,
@@ -20,61 +20,6 @@ from monai_afire.apps.studies.features import cell_centers, dense_features
 from monai_afire.apps.studies.regions import with_perturbations
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-
-
-def anatomy(num_images: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Patients whose anatomy is shifted by any fraction of pixels, and the same points of it in all of them."""
-    generator = torch.Generator().manual_seed(seed)
-    shifts = 6 * torch.rand(num_images, 2, generator=generator) - 3
-    points = 16 + 32 * torch.rand(7, 2, generator=generator)
-    return anatomy_images(shifts, (64, 64)), points + shifts[:, None]
-
-
-@pytest.mark.parametrize("stride", [2, 8])
-def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride: int) -> None:
-    images, landmarks = anatomy()
-    table = landmark_correspondence(
-        PatchMeanEncoder(4, (64, 64), (8, 8)), images, landmarks, stride=stride, references=[0, 2]
-    )
-    assert len(table) == 2 * 4 * 7
-    truth = landmarks.numpy()[table["query"], table["landmark"]]
-    off = np.abs(table[["row", "column"]].to_numpy() - truth)
-    assert off.max() < 0.55 * stride  # half a stride, and what interpolation between cells costs
-    assert table["error"].mean() < 0.5 * stride
-    np.testing.assert_allclose(
-        table["error"], np.linalg.norm(table[["row", "column"]].to_numpy() - truth, axis=1)
-    )
-
-
-def test_coordinates_of_the_image_give_the_same_place() -> None:
-    generator = torch.Generator().manual_seed(0)
-    encoder = PositionEncoder((32, 40), (8, 8))
-    rows, columns = cell_centers(encoder)
-    cells = torch.stack(
-        [
-            rows[torch.randint(4, (6, 5), generator=generator)],
-            columns[torch.randint(5, (6, 5), generator=generator)],
-        ],
-        dim=-1,
-    )
-    table = landmark_correspondence(encoder, torch.rand(6, 1, 32, 40), cells, references=[4, 1])
-    baseline = same_place_correspondence(cells, (32, 40), references=[4, 1])
-    pd.testing.assert_frame_equal(
-        table.drop(columns="similarity"), baseline.drop(columns="similarity")
-    )
-    np.testing.assert_allclose(table["similarity"], 1.0, rtol=1e-6)
-    assert baseline["similarity"].isna().all()
-
-
-def test_position_alone_finds_nothing_once_it_is_removed() -> None:
-    torch.manual_seed(0)
-    encoder = PositionEncoder((32, 40), (8, 8))
-    landmarks = 31 * torch.rand(7, 5, 2)
-    table = landmark_correspondence(
-        encoder, torch.rand(7, 1, 32, 40), landmarks, [0, 3], remove_position=True, batch_size=4
-    )
-    assert (table["similarity"] == 0).all()
-    assert len(table[["row", "column"]].drop_duplicates()) == 1
 
 
 def naive_table(

@@ -7,13 +7,12 @@ from itertools import product
 
 import pytest
 import torch
-from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
+from apps.studies.stub_encoders import PatchMeanEncoder
 
 from monai_afire.apps.studies.cosegmentation import (
     best_dice,
     cosegment,
     organ_clusters,
-    position_labels,
     score_segments,
     segments_to_masks,
 )
@@ -54,18 +53,6 @@ def test_features_that_are_organs_reach_the_limit_of_the_resolution() -> None:
     limit = best_dice(labels, masks, [0, 4])["dice"]
     assert (found <= limit + 1e-9).all()
     assert found.mean() > limit.mean() - 0.05
-
-
-@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-def test_copying_places_fails_where_organs_move() -> None:
-    _, masks = organs()
-    copied = score_segments(position_labels(8, (8, 8)), masks, [0, 2, 5])[0]["dice"].mean()
-    assert copied < 0.6
-    encoder = PositionEncoder((64, 64), (8, 8))
-    labels = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64)
-    assert score_segments(labels, masks, [0, 2, 5])[0]["dice"].mean() < 0.6
-    without = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, remove_position=True)
-    assert without.unique().numel() == 1  # nothing is left
 
 
 def test_the_best_union_of_all_and_its_dice() -> None:

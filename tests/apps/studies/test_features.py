@@ -6,16 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder, tiny_vit
+from apps.studies.stub_encoders import PatchMeanEncoder, tiny_vit
 from numpy.typing import NDArray
 
 from monai_afire.apps.studies.features import (
-    cell_centers,
     dense_features,
-    image_features,
     landmark_features,
 )
-from monai_afire.apps.studies.grouping import group_separation, spread_positions
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
@@ -55,32 +52,6 @@ def test_like_one_cell_at_a_time(stride: int) -> None:
     np.testing.assert_allclose(features.numpy(), naive_dense(encoder, images, stride), atol=2e-6)
 
 
-@pytest.mark.parametrize(("patch", "stride"), [((8, 8), 4), ((8, 8), 1), ((6, 4), 2)])
-def test_cells_are_centered_where_stated(patch: tuple[int, int], stride: int) -> None:
-    # the mean of a patch of a ramp is the coordinate of its center; inside, where no border is repeated
-    size = (36, 36) if 36 % patch[0] == 0 and 36 % patch[1] == 0 else (32, 32)
-    rows, columns = torch.meshgrid(
-        *[torch.arange(s, dtype=torch.float32) for s in size], indexing="ij"
-    )
-    encoder = PatchMeanEncoder(2, size, patch)
-    features = dense_features(encoder, torch.stack([rows, columns])[None], stride)[0]
-    for axis, centers in enumerate(cell_centers(encoder, stride)):
-        inside = (centers - (patch[axis] - 1) / 2 >= 0) & (
-            centers + (patch[axis] - 1) / 2 <= size[axis] - 1
-        )
-        assert inside.sum() > 3
-        found = features[axis].movedim(axis, 0)[inside]
-        torch.testing.assert_close(found, centers[inside][:, None].expand_as(found))
-
-
-def test_windows_know_nothing_of_the_place() -> None:
-    encoder = PositionEncoder((32, 32), (8, 8))
-    landmarks = 31 * torch.rand(6, 4, 2)
-    features = landmark_features(encoder, torch.rand(6, 1, 32, 32), landmarks, batch_size=5)
-    spread = features.flatten(0, 1).std(0).max()
-    assert spread < 1e-5
-
-
 def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
     size = 33
     images = torch.zeros(2, 2, size, size)
@@ -101,13 +72,3 @@ def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
         atol=1e-4,
         rtol=1e-3,
     )
-
-
-def test_positions_are_those_of_the_grid() -> None:
-    encoder = PositionEncoder((32, 40), (8, 8))
-    positions, names = spread_positions(encoder.grid_size)
-    features = image_features(
-        encoder, torch.rand(7, 1, 32, 40), 3, lambda tokens: tokens[:, positions]
-    )
-    assert group_separation(features.flatten(0, 1), names * 7)["purity"] == 1
-    assert spread_positions((1, 2)) == ([0, 1], ["1, 1", "1, 2"])

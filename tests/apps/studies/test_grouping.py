@@ -19,7 +19,6 @@ from monai_afire.apps.studies import (
 )
 from monai_afire.apps.studies.grouping import (
     group_separation,
-    tsne_map,
 )
 from monai_afire.apps.studies.study import NothingToCompareError
 
@@ -59,21 +58,6 @@ def test_equal_features_are_at_chance(value: float) -> None:
     assert found["purity"] == pytest.approx((30 * 29 + 10 * 9) / (41 * 40))
     assert found["chance_purity"] == pytest.approx(found["purity"])
     assert found["silhouette"] == 0
-
-
-def test_noise_is_at_chance() -> None:
-    noise = torch.randn(1000, 16, generator=torch.Generator().manual_seed(0))
-    found = group_separation(noise, (torch.arange(1000) % 4).tolist())
-    assert found["purity"] == pytest.approx(found["chance_purity"], abs=0.03)
-    assert found["silhouette"] == pytest.approx(0, abs=0.03)
-
-
-@pytest.mark.parametrize("number", [3, 7])
-def test_map_of_few_or_equal_features(number: int) -> None:
-    for features in (torch.ones(number, 5), torch.rand(number, 5), torch.zeros(number, 1)):
-        points = tsne_map(features)
-        assert points.shape == (number, 2)
-        assert np.isfinite(points).all()
 
 
 def study_images(number: int, **known: object) -> StudyImages:

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from monai_afire.apps.studies.regions import (
     PERTURBATIONS,
     Perturbation,
     box_masks,
-    crop_and_resize,
     landmark_windows,
     perturbed_images,
     random_boxes,
@@ -93,19 +91,6 @@ def test_parts_cover_the_box_once(parts: int) -> None:
     covered = box_masks(divided.flatten(0, 1), (32, 40)).unflatten(0, (20, parts)).int().sum(1)
     assert torch.equal(covered, box_masks(boxes, (32, 40)).int())
     assert len(divided[..., 2:].unique(dim=1)[0]) == 1  # equal parts
-
-
-def test_crops_are_those_of_interpolate() -> None:
-    torch.manual_seed(0)
-    images = torch.rand(6, 2, 24, 40)
-    boxes = random_boxes(6, (24, 40), (0.3, 0.6), torch.Generator().manual_seed(0))
-    crops = crop_and_resize(images, boxes, (24, 40))
-    for image, (row, column, height, width), crop in zip(
-        images, boxes.tolist(), crops, strict=True
-    ):
-        part = image[None, :, row : row + height, column : column + width]
-        expected = F.interpolate(part, size=(24, 40), mode="bilinear", align_corners=False)[0]
-        torch.testing.assert_close(crop, expected, atol=2e-5, rtol=0)
 
 
 def test_masks_of_boxes() -> None:

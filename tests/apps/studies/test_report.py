@@ -40,11 +40,6 @@ def mean_study(encoders: Encoders, images: StudyImages) -> StudyResult:
     )
 
 
-def mask_study(encoders: Encoders, images: StudyImages) -> StudyResult:
-    images.known("masks")
-    raise AssertionError("never called")
-
-
 def failing_study(encoders: Encoders, images: StudyImages, error: str) -> StudyResult:
     raise ValueError(error)
 
@@ -64,14 +59,6 @@ def test_report_is_one_file_with_everything(tmp_path: Path) -> None:
     assert study["table"]["ours"]["undefined"] is None
     assert study["details"]["groups"] == [{"group": "a"}, {"group": "a"}, {"group": "b"}]
     assert read(tmp_path)["facts"]["seed"] == 3
-
-
-def test_a_study_that_does_not_arise_is_named(tmp_path: Path) -> None:
-    results = property_report({"ours": tiny_vit(16)}, IMAGES, [mask_study, mean_study], tmp_path)
-    assert len(results) == 1
-    (remark,) = read(tmp_path)["remarks"]
-    assert "mask_study" in remark
-    assert remark in (tmp_path / "report.html").read_text()
 
 
 def test_a_failing_study_costs_only_itself(tmp_path: Path) -> None:

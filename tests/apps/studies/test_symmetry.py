@@ -6,15 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
+from apps.studies.stub_encoders import PositionEncoder
 
 from monai_afire.apps.studies import StudyImages, symmetry_study
-from monai_afire.apps.studies.features import landmark_features
 from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.apps.studies.symmetry import (
     landmark_symmetry,
     symmetric_pairs,
-    symmetry_summary,
 )
 from monai_afire.data.phantom import LANDMARK_NAMES
 
@@ -27,41 +25,6 @@ def test_pairs_of_the_phantom() -> None:
     assert symmetric_pairs(
         ["Left lung", "heart", "right lung", "right_heart", "bright", "bleft"]
     ) == [(2, 0)]
-
-
-def test_symmetric_body() -> None:
-    """Channel k is bright around both landmarks of pair k, and channel 2 around the one in the middle."""
-    places = torch.tensor([[10.0, 10.0], [10.0, 53.0], [45.0, 10.0], [45.0, 53.0], [32.0, 31.5]])
-    images = torch.zeros(3, 3, 64, 64)
-    for channel, indices in enumerate([(0, 1), (2, 3), (4,)]):
-        for index in indices:
-            row, column = (int(value) for value in places[index])
-            images[:, channel, row - 4 : row + 5, column - 4 : column + 5] = 1
-    landmarks = places.expand(3, -1, -1)
-    encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
-    features, mirrored = (
-        landmark_features(encoder, images, landmarks, 0.2, mirrored=flip) for flip in (False, True)
-    )
-    summary = symmetry_summary(landmark_symmetry(features, mirrored, PAIRS))
-    assert summary["partner_found"] == summary["partner_found_mirrored"] == 1
-    assert summary["cosine_margin"] == pytest.approx(1, abs=1e-6)
-    assert summary["chance"] == 0.25
-    assert summary["num_landmarks"] == 12
-
-
-def test_only_the_mirror_shows_it() -> None:
-    features = torch.eye(5)[None]
-    swapped = torch.eye(5)[[1, 0, 3, 2, 4]][None]  # the mirrored landmark looks like its partner
-    summary = symmetry_summary(landmark_symmetry(features, swapped, PAIRS))
-    assert summary["partner_found_mirrored"] == 1
-    assert summary["partner_found"] == pytest.approx(0.25)  # all others are equally unlike
-
-
-def test_equal_features_are_at_chance() -> None:
-    summary = symmetry_summary(landmark_symmetry(torch.ones(4, 5, 3), torch.ones(4, 5, 3), PAIRS))
-    assert (
-        summary["partner_found"] == summary["partner_found_mirrored"] == summary["chance"] == 0.25
-    )
 
 
 def test_like_one_landmark_at_a_time() -> None:

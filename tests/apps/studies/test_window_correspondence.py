@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from apps.studies.stub_encoders import tiny_vit
 
-from monai_afire.apps.studies import StudyImages, correspondence_study
 from monai_afire.apps.studies.correspondence import window_correspondence
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -92,16 +90,3 @@ def test_like_one_window_at_a_time(
     table = window_correspondence(encoder, images, landmarks, [2, 0], stride, batch_size=5)
     expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
-
-
-def test_study_adds_columns_in_its_own_pixels() -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = StudyImages(
-        torch.rand(3, 1, 28, 28, generator=generator),
-        landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator),
-    )
-    encoder = tiny_vit(28, 14)
-    table = correspondence_study({"untrained": encoder}, images, reference=1, windows=True).table
-    found = table.loc["untrained", "error_across_patients_windows"]
-    assert 0 < found < 28 * 2**0.5
-    assert np.isnan(table.loc["same place", "error_across_patients_windows"])

@@ -17,7 +17,6 @@ from monai_afire.apps.worklist.anomaly_result import save_result
 from monai_afire.transforms import DescribeRadiographd, LoadRadiographd
 
 HOT_SPOT = (4.5 / 24, 19.5 / 24)
-PLAIN_KINDS = ["overlays", "thumbnails", "maps", "embeddings"]
 
 
 def hottest(plane: np.ndarray) -> tuple[float, float]:
@@ -25,34 +24,6 @@ def hottest(plane: np.ndarray) -> tuple[float, float]:
     places = np.argwhere(plane > plane.max() / 2) + 0.5
     row, column = places.mean(axis=0) / plane.shape
     return float(row), float(column)
-
-
-@pytest.mark.parametrize("kind", PLAIN_KINDS)
-@pytest.mark.parametrize("name", ["../../etc/passwd", "\udcff\n:*?.dcm"])
-def test_files_stay_in_the_folder_and_have_the_same_bytes(
-    tmp_path: Path, kind: str, name: str
-) -> None:
-    given, out = result(f"/data/{name}", root="/data"), tmp_path / "out"
-    path = save_result(given, kind, out)
-    first = path.read_bytes()
-    assert path.resolve().is_relative_to(out.resolve())
-    assert save_result(given, kind, out).read_bytes() == first
-    assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"), [((60, 90), (32, 48)), ((90, 60), (48, 32)), ((3000, 4), (48, 1))]
-)
-def test_both_halves_have_the_proportions_of_the_original(
-    shape: tuple[int, int], expected: tuple[int, int]
-) -> None:
-    """Radiograph and overlay stand below the title, half a letter apart: the only light pixels of a white picture."""
-    white, cold = np.full((48, 48), 255, np.uint8), np.zeros((24, 24), np.float32)
-    picture = result("a.png", spatial_shape=shape, picture=white, heat=cold).picture_with_heat()
-    rows, columns = expected
-    assert (picture[20 : 20 + rows, :columns] == 255).all()
-    assert (picture[20 : 20 + rows, columns : columns + 5] == 0).all()
-    assert (picture[20 : 20 + rows, columns + 5 : 2 * columns + 5] == 255).all()
 
 
 @pytest.mark.parametrize("shape", [(60, 90), (90, 60)])

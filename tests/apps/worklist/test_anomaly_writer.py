@@ -137,14 +137,6 @@ def test_strict_views_reject_by_the_header(tmp_path: Path) -> None:
     assert (rejected["image"], "LL" in rejected["reason"]) == (str(files[1]), True)
 
 
-def test_without_thresholds_nothing_is_decided(tmp_path: Path) -> None:
-    items = write_pictures(tmp_path / "in", ["a.png"])
-    write_results(fitted_detector(normals=0), items, tmp_path / "out")
-    assert read_csv(tmp_path / "out/scores.csv")[0]["abnormal"] == ""
-    [row] = read_csv(tmp_path / "out/worklist.csv")
-    assert not {"threshold", "decision", "percentile", "p_value"} & set(row)
-
-
 def test_a_resumed_run_has_all_images_on_its_work_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

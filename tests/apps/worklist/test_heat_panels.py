@@ -10,34 +10,10 @@ import pytest
 from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
 from monai_afire.apps.worklist import lung_zone
 from monai_afire.apps.worklist.heat_panels import (
-    KEY_STARTS,
     emphasized_heat_map,
-    heat_panels,
     hottest_zone,
 )
 from monai_afire.apps.worklist.heat_places import hottest_place
-
-HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
-BAR = 6  # a column of the bar, behind the heat map
-
-
-def test_radiograph_overlay_and_a_bar_that_has_the_colors_of_the_map_at_the_same_heat() -> None:
-    """Whatever the hottest place of the image is: at 95 % of normal patches, half way, and at the highest of them."""
-    rng = np.random.default_rng(0)
-    image, heat = rng.integers(0, 256, (200, 150)) / 255, rng.uniform(0, 4, (200, 150))
-    picture = heat_panels(image, heat, 1.0, 3.0, "score 1")
-    left, right = picture[HEADER:220, :150], picture[HEADER:220, 150 + GAP : 300 + GAP]
-    np.testing.assert_array_equal(left, np.rint(image * 255)[..., None].repeat(3, axis=2))
-    np.testing.assert_array_equal(right, emphasized_heat_map(image, heat, 1.0, 3.0))
-    column = picture[HEADER:220, 2 * 150 + GAP + BAR].astype(int)[::-1]
-    _, low, high = KEY_STARTS
-    for value in (1.1, 1.5, 2.0, 2.5, 2.9):
-        place = round((low + (value - 1.0) / 2 * (high - low)) * 199)
-        hot = np.zeros((8, 8))
-        hot[:, 4:] = value
-        hot[0, 0] = value + 1  # its outline is elsewhere
-        shown = emphasized_heat_map(np.full((8, 8), 0.5), hot, 1.0, 3.0)[6, 6].astype(int)
-        np.testing.assert_allclose(column[place], shown, atol=6, err_msg=str(value))
 
 
 def test_the_hottest_zone_is_one_and_cold_images_have_none() -> None:
@@ -73,7 +49,6 @@ def test_the_outline_is_around_the_hottest_zone() -> None:
     [
         ((0, 8), "upper right"),
         ((7, 4), "lower center"),
-        ((4, 0), "middle left"),
         ((4, 4), "center"),
     ],
 )
@@ -89,15 +64,14 @@ def test_hottest_place_is_that_of_the_picture(place: tuple[int, int], words: str
     [
         (10, 10, "right lung, upper zone"),
         (50, 50, "left lung, lower zone"),
-        (30, 54, "left lung, middle zone"),
+        (34, 54, "left lung, upper zone"),  # of a lung that is shorter than the other
         (30, 30, "between the lungs"),
         (1, 30, "outside the lungs"),
-        (62, 2, "outside the lungs"),
     ],
 )
 def test_places_are_named_as_the_patient_has_them(row: int, column: int, name: str) -> None:
     lungs = np.zeros((64, 64))
-    lungs[6:58, 6:24] = lungs[6:58, 40:58] = 0.9
+    lungs[6:58, 6:24] = lungs[26:58, 40:58] = 0.9
     heat = np.zeros((64, 64))
     heat[row, column] = 2
     assert lung_zone(heat, lungs, low=1.0) == name

@@ -39,6 +39,7 @@ def test_each_view_is_compared_with_itself() -> None:
     assert normals.by_view
     assert normals.judge(99.5, PA).p_value == pytest.approx(0.01)
     assert normals.judge(99.5, AP).p_value == pytest.approx(1.0)
+    assert normals.judge(98, PA).percentile == pytest.approx(100 * 98 / 99)
     assert normals.judge(197.5, AP).p_value == pytest.approx(0.02)
     assert (normals.judge(96, PA).above, normals.judge(96, AP).above) == (True, False)
 

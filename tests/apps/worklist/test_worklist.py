@@ -160,14 +160,3 @@ def test_the_difference_is_that_of_two_samples(shift: float) -> None:
     normal, scores = random.normal(size=19), shift + random.normal(size=400)
     said = drift(folder(conformal_p_values(scores, normal)), 19)
     assert bool(said) == (ks_2samp(scores, normal).pvalue < 0.001)
-
-
-@pytest.mark.parametrize("number", [19, 20])
-def test_the_share_above_the_middle_is_counted_by_the_scores(number: int) -> None:
-    """Scores of one digit, so that many are equal; of an even number, the middle is the upper one of two."""
-    random = np.random.default_rng(number)
-    normal, scores = random.integers(0, 10, number), random.integers(5, 17, 60)
-    share = (scores > np.sort(normal)[number // 2]).mean()
-    assert f": {100 * share:.0f} % of them" in drift(
-        folder(conformal_p_values(scores, normal)), number
-    )

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
-from html_pages import Elements, needs_chromium, shown_by_chromium, shown_width
+from html_pages import Elements, needs_chromium, shown_by_chromium
 from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main as write_datalist
@@ -51,28 +51,6 @@ def test_every_text_of_others_is_escaped(tmp_path: Path) -> None:
         for each in elements.named("img")
         if "src" in each
     )
-
-
-def test_a_picture_that_was_not_saved_is_replaced_by_its_thumbnail(tmp_path: Path) -> None:
-    (tmp_path / "overlays").mkdir()
-    (tmp_path / "overlays" / "a.png").touch()
-    buttons = Elements(written(tmp_path, [("a.png", "", ""), ("b.png", "", "")])).named("button")
-    assert [each["data-picture"] for each in buttons if "data-picture" in each] == [
-        "overlays/a.png",
-        "thumbnails/b.png",
-    ]
-
-
-def test_heat_below_the_threshold_waits(tmp_path: Path) -> None:
-    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
-    assert '<body class="heat-above">' in text
-    assert '<body class="heat-all">' in written(tmp_path, [("a.png", "", "")])
-
-
-@needs_chromium
-def test_nothing_is_wider_than_the_window(tmp_path: Path) -> None:
-    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
-    assert shown_width(text, 390, tmp_path) <= 390
 
 
 @needs_chromium

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from integration.bundle_runs import write_images
-from integration.distributed.two_ranks import needs_gloo
+from integration.distributed.two_ranks import free_port, launch_variables, needs_gloo
 from integration.tiny_runs import (
     TIMEOUT,
     in_fast_suite,
@@ -32,12 +31,8 @@ pytestmark = needs_gloo
 @pytest.fixture
 def only_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What ``torchrun --nproc_per_node=1`` tells the process that it starts."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    told = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}
-    for name, value in (told | {"MASTER_ADDR": "localhost", "MASTER_PORT": port}).items():
-        monkeypatch.setenv(name, str(value))
+    for name, value in launch_variables(0, 1, free_port()).items():
+        monkeypatch.setenv(name, value)
     yield
     destroy_process_group()
 

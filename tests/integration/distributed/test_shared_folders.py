@@ -5,43 +5,35 @@
 from __future__ import annotations
 
 import json
-import time
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from apps.compare.test_compared_encoders import counting
-from imported_processes import run_python, start_ranks
+from imported_processes import start_ranks
 
-from integration.bundle_runs import environment, write_images
-from integration.distributed.two_ranks import needs_gloo
-from monai_afire.apps.audit import audit_images, measurements
-from monai_afire.apps.compare import encode_images, encoders
+from integration.bundle_runs import write_images
+from integration.distributed.two_ranks import free_port, launch_variables, needs_gloo
+from monai_afire.apps.audit import __main__ as audit
+from monai_afire.apps.audit import measurements
+from monai_afire.apps.compare import __main__ as compare
+from monai_afire.apps.compare import encoders
 from monai_afire.transforms import LoadRadiographd
 
-pytestmark = needs_gloo
+pytestmark = [needs_gloo, pytest.mark.slow]
 
-IMAGES, SIZE = 7, 2  # images, and those of a batch
-MANY = 70  # images of a command, whose batches are larger
-TIMEOUT = 120  # seconds until processes that hang are ended
-Task = Callable[[Path, Path], Any]
-
-
-def audited(images: Path, folder: Path) -> int:
-    return audit_images(images, output_dir=folder)["images"]
-
-
-def encoded(images: Path, folder: Path) -> tuple[int, ...]:
-    items = [{"image": str(path)} for path in sorted(images.iterdir())]
-    folder.mkdir(exist_ok=True)
-    found = encode_images(items, [counting("first"), counting("second", side=16)], folder, "")
-    return found["second"].shape
-
-
-TASKS = [audited, encoded]
+IMAGES, TRAINING, BATCH = (
+    41,
+    29,
+    16,
+)  # of the last two processes, one has a smaller batch and one has none
+TIMEOUT = 300  # seconds until processes that hang are ended
+COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "audit": (audit.main, "{}/images"),
+    "compare": (compare.main, "{}/images/list.json untrained --field_of_view image"),
+}
 
 
 def note_reading(path: Path) -> None:
@@ -56,90 +48,60 @@ def note_reading(path: Path) -> None:
     LoadRadiographd.__call__ = noted  # type: ignore[method-assign]
 
 
-def work(rank: int, count: int, task: Task, images: Path, folder: Path, log: Path) -> None:
-    """One of some processes."""
+def work(rank: int, count: int, port: int, command: str, folder: Path, log: Path) -> None:
+    """One of some processes, as ``torchrun`` starts them."""
     torch.set_num_threads(1)
-    measurements._BATCH = encoders._BATCH = SIZE
+    measurements._BATCH = encoders._BATCH = BATCH
+    encoders._SIDE = 64
     note_reading(log / f"read_{rank}")
     if count > 1:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{log}/store", rank=rank, world_size=count
-        )
-    (log / f"result_{rank}").write_text(str(task(images, folder)))
+        os.environ.update(launch_variables(rank, count, port))
+    os.dup2(os.open(log / f"printed_{rank}", os.O_WRONLY | os.O_CREAT), 1)
+    os.chdir(log)
+    main, words = COMMANDS[command]
+    assert main([*words.format(folder).split(), "--output_dir", "out"]) == 0
 
 
-def run(task: Task, images: Path, folder: Path, count: int = 1) -> tuple[list[str], set[str]]:
-    """The images that processes that work together read, and what each returned."""
-    log = folder.with_name(f"log_{time.monotonic_ns()}")
+def run(command: str, folder: Path, count: int) -> Path:
+    """The folder of what some processes have written."""
+    log = folder / f"by_{count}"
     log.mkdir()
-    context = start_ranks(work, count, task, images, folder, log, count=count)
+    context = start_ranks(work, count, free_port(), command, folder, log, count=count)
     for process in context.processes:
         process.join(TIMEOUT)
         if process.exitcode is None:
             process.kill()
             pytest.fail("a process hangs")
         assert process.exitcode == 0
-    names = [name for path in log.glob("read_*") for name in path.read_text().split()]
-    return sorted(names), {path.read_text() for path in log.glob("result_*")}
+    return log
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    paths = [path for path in (folder / "out").rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("images")
-    write_images(folder, IMAGES, size=64)
-    (folder / "image_1.png").write_bytes((folder / "image_0.png").read_bytes())
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
-def test_processes_write_what_one_writes_even_if_one_has_no_batch(
-    task: Task, images: Path, tmp_path: Path
-) -> None:
-    _, expected = run(task, images, tmp_path / "one")
-    names, found = run(task, images, tmp_path / "out", count=5)
-    assert names == sorted(path.name for path in images.iterdir()), "each was read once"
-    assert found == expected, "all processes return the same"
-    assert files(tmp_path / "out") == files(tmp_path / "one")
-
-
-def labeled(images: Path) -> Path:
-    """A list of these images."""
+def write_list(images: Path) -> None:
+    names = write_images(images, IMAGES, size=64)
+    (images / names[1]).write_bytes((images / names[-1]).read_bytes())
     items = [
-        {"image": f"image_{n}.png", "label": [n % 2], "patient_id": f"p{n}"} for n in range(MANY)
+        {"image": name, "label": [number % 2], "patient_id": f"p{number}"}
+        for number, name in enumerate(names)
+        if number != 1
     ]
-    sections = {"training": items[20:], "test": items[:20]}
+    sections = {"training": items[:TRAINING], "test": items[TRAINING:]}
     (images / "list.json").write_text(json.dumps(sections))
-    return images / "list.json"
 
 
-def command(launcher: list[str], words: str, images: Path, folder: Path) -> str:
-    """What the command prints."""
-    call = ["-m", "monai_afire_cli", *words.format(images).split(), "--output_dir", str(folder)]
-    variables = {**environment(), "OMP_NUM_THREADS": "1"}
-    done = run_python([*launcher, *call], images.parent, variables, timeout=10 * TIMEOUT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.replace(str(folder), "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", ["audit {}", "compare {}/list.json released --field_of_view image"]
-)
-def test_commands_under_torchrun(tmp_path: Path, words: str) -> None:
-    images = tmp_path / "images"
-    write_images(images, MANY, size=256)
-    labeled(images)
-    printed = command([], words, images, tmp_path / "one")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    found = command(launcher, words, images, tmp_path / "out")
-    assert found == printed, "the main process alone prints"
-    assert files(tmp_path / "out") == files(tmp_path / "one")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_processes_write_what_one_writes(command: str, tmp_path: Path) -> None:
+    write_list(tmp_path / "images")
+    one, four = run(command, tmp_path, 1), run(command, tmp_path, 4)
+    assert files(one)
+    assert files(four) == files(one)
+    printed = [(four / f"printed_{rank}").read_text() for rank in range(4)]
+    assert printed[0] == (one / "printed_0").read_text()
+    assert printed[1:] == [""] * 3, "the main process alone prints"
+    alone = (one / "read_0").read_text().split()
+    read = [name for path in four.glob("read_*") for name in path.read_text().split()]
+    assert sorted(read) == sorted(alone), "none is read twice"

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -17,16 +15,14 @@ import torch
 import torch.multiprocessing as mp
 from apps.results.test_resumed_tables import Items, batches, engine_of, files, writer_of
 from ignite.engine import Engine, Events
-from imported_processes import run_python
 
-from integration.bundle_runs import environment, write_images
+from integration.bundle_runs import write_images
 from integration.distributed.two_ranks import needs_gloo, run_on_two_ranks
-from integration.tiny_runs import words_of
+from integration.tiny_runs import run, run_workflow, words_of
 
 pytestmark = needs_gloo
 
 SIZE = 2  # of a batch
-TIMEOUT = 240  # seconds until a run that hangs is ended
 
 
 @pytest.fixture
@@ -111,55 +107,16 @@ def test_any_number_of_processes_resumes_a_killed_run(
     assert all(index % SIZE == 0 for index in starts), "batches stay whole"
 
 
-def words(**overrides: object) -> list[str]:
-    """The words of an inference, without the interpreter."""
-    return ["-m", "monai_afire_cli", "run", "afire", "inference", *words_of(overrides)]
-
-
-def launch(folder: Path, **overrides: object) -> subprocess.Popen[str]:
-    """Two processes of the bundle, as a user starts them."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    variables = {**environment(), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*launcher, *words(**overrides)],
-        cwd=folder,
-        env=variables,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def kill_one(launcher: subprocess.Popen[str], folder: Path) -> None:
-    """Kill the last process that a launcher has started, when batches are finished."""
-    deadline = time.monotonic() + TIMEOUT
-    while not list(folder.glob("resume.rank1.jsonl")):
-        assert launcher.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    os.kill(int(children[-1]), signal.SIGKILL)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not Path("/proc/self/task").is_dir(), reason="finds the launcher's processes as Linux has them"
-)
-def test_worklist_of_two_processes_one_of_which_is_killed(folder: Path) -> None:
-    names = write_images(folder / "images", 17, size=96)
-    (folder / "images" / names[3]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
-    options = {"dataset_dir": folder / "images", "batch_size": 2}
-    alone = words(**options, output_dir=folder / "one")
-    one = run_python(alone, folder, environment(), timeout=1800)
-    assert one.returncode == 2, one.stderr[-3000:]
-
-    launcher = launch(folder, **options, output_dir=folder / "two")
-    kill_one(launcher, folder / "two")
-    launcher.communicate(timeout=TIMEOUT)
-    assert launcher.returncode != 0
-    assert not (folder / "two" / "worklist.csv").exists()
-    launcher = launch(folder, **options, output_dir=folder / "two", resume=True)
-    _, errors = launcher.communicate(timeout=TIMEOUT)
-    assert launcher.returncode == 0, errors[-3000:]
-    assert errors.count("1 of 17 files were rejected") == 1
+def test_a_worklist_of_two_processes(folder: Path) -> None:
+    names = write_images(Path("images"), 9, size=96)
+    Path("images", names[3]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
+    options = {"dataset_dir": str(folder / "images"), "batch_size": 2, "device": "cpu"}
+    with pytest.raises(SystemExit):
+        run_workflow("afire", "inference", **options, output_dir="one")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    words = ["-m", "monai_afire_cli", "run", "afire", "inference"]
+    code, output = run([*launcher, *words, *words_of({**options, "output_dir": "two"})])
+    assert code == 0, output[-3000:]
+    assert output.count("1 of 9 files were rejected") == 1
     assert files(folder / "two") == files(folder / "one"), "tables, page and pictures"

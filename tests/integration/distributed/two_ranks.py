@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,20 @@ def run_on_two_ranks(function: Callable[[int, int], Any], folder: Path) -> list[
                 process.kill()
             pytest.fail(f"the two processes did not finish within {TIMEOUT} s")
     return [torch.load(folder / f"rank_{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def free_port() -> int:
+    """A port that nobody uses."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def launch_variables(rank: int, count: int, port: int) -> dict[str, str]:
+    """What ``torchrun`` tells each of the processes that it starts on one machine."""
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    told |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    return {name: str(value) for name, value in told.items()}
 
 
 def share(x: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:

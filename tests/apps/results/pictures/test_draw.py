@@ -41,28 +41,6 @@ def test_outline_lies_on_the_edge_of_the_mask() -> None:
     assert near(picture, class_color(0)).sum() > 500
 
 
-def test_masks_may_have_other_pixels_than_the_image() -> None:
-    coarse = box(2, 1, 5, 7, size=8)[None]
-    fine = coarse.repeat(4, 1).repeat(4, 2)
-    images = np.zeros((64, 32))
-    boxes = []
-    for masks in (coarse, fine):
-        picture = outline_picture(images, masks, side=320)
-        assert picture.shape == (320, 160, 3)
-        rows, columns = np.nonzero(colored(picture))
-        boxes.append((rows.min(), rows.max(), columns.min(), columns.max()))
-    assert boxes[0] == pytest.approx(boxes[1], abs=1)
-    assert boxes[0] == pytest.approx((80, 200, 20, 140), abs=2)
-
-
-@pytest.mark.parametrize("values", [(-2.0, 3.0), (0.0, 255.0), (-5.0, -5.0)])
-def test_images_beyond_their_range_are_stretched(values: tuple[float, float]) -> None:
-    image = np.repeat([values], 4, axis=0)
-    picture = outline_picture(image, np.zeros((1, 4, 4)), side=64)
-    expected = (0, 255) if values[0] < values[1] else (0, 0)
-    assert (picture[0, 0, 0], picture[0, -1, 0]) == expected
-
-
 def test_landmarks_lie_where_they_are() -> None:
     predicted, truth = (
         np.array([[2.0, 5.0], [np.nan, 1.0], [10.0, 12.0]]),

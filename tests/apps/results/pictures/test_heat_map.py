@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,36 +37,3 @@ def test_overlay_equals_a_loop(seed: int, low: float, width: float, fades: bool)
     np.testing.assert_allclose(
         overlay, naive_overlay(image, heat, low, low + width, fades), atol=0.502
     )
-
-
-def test_coldest_and_hottest_pixels() -> None:
-    gray = np.arange(256).reshape(16, 16)
-    strongest = OPACITY * HEAT_COLORS[-1] + (1 - OPACITY) * gray[..., None]
-    for fades in (True, False):
-        for heat in (0.2, -1e300, -np.inf):
-            overlay = overlay_heat_map(gray / 255, np.full(gray.shape, heat), 0.2, 0.8, fades)
-            np.testing.assert_array_equal(overlay, np.stack([gray] * 3, axis=-1))
-        for heat in (0.8, 1e300, np.inf):
-            overlay = overlay_heat_map(gray / 255, np.full(gray.shape, heat), 0.2, 0.8, fades)
-            np.testing.assert_allclose(overlay, strongest, atol=0.51)
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"image": np.full((4, 4), 255)}, "image"),
-        ({"image": np.full((4, 4), np.nan)}, "image"),
-        ({"heat": np.where(np.eye(4), np.nan, 0)}, "heat"),
-        ({"low": 1.0}, "low"),
-        ({"high": np.inf}, "low"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(changes: dict[str, Any], name: str) -> None:
-    settings: dict[str, Any] = {
-        "image": np.zeros((4, 4)),
-        "heat": np.zeros((4, 4)),
-        "low": 0.0,
-        "high": 1.0,
-    }
-    with pytest.raises(ValueError, match=name):
-        overlay_heat_map(**settings | changes)

@@ -55,11 +55,6 @@ def test_areas_under_the_lines_are_auc_and_ap(seed: int) -> None:
     assert points(precision_recall, -1).tolist() == [[0, labels.mean()], [1, labels.mean()]]
 
 
-def test_infinite_scores_are_drawn() -> None:
-    figure = roc_pr_figure([0, 1, 1], {"a": [-np.inf, np.inf, 3]})
-    assert legend_of(figure)[0] == "a: AUC 1.000, AP 1.000"
-
-
 @pytest.mark.parametrize("threshold", [0.5, 99.0, math.nan])
 def test_classes_have_labels_and_thresholds_of_their_own(threshold: float) -> None:
     data = [random_detector(size, 60) for size in (30, 50, 70)]
