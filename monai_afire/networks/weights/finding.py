@@ -41,7 +41,8 @@ def find_weights(
     Args:
         weights: one of these, or None for random weights:
 
-            * "released", and for encoders "released_96", "released_224" and "released_cnn": trained on radiographs, for this task;
+            * "released", and for encoders "released_96", "released_224" and "released_cnn": trained on radiographs, for
+              this task;
             * "demo": small, of the bundle, to try it;
             * "latest": of the newest run that has weights for this task;
             * the name of a run, ``NAME`` of the same bundle or ``BUNDLE/NAME``;

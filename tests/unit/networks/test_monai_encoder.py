@@ -160,9 +160,8 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
     for content, words in (
         (less, name),
         ({**state, name: torch.zeros(50, 24)}, name),
-        ({"a": state, "b": state}, "key="),
+        ({"a": state, "b": state}, "2 encoders"),
     ):
         with pytest.raises(ValueError, match=words):
             load_encoder_weights(classifier, {"backbone": content})
     assert all(torch.equal(each, before[name]) for name, each in classifier.state_dict().items())
-    assert load_encoder_weights(classifier, {"a": state, "b": state}, key="a").prefix == "a."

@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 
 from monai_afire.optimizers import scaled_lr
-from monai_afire.utils import per_process_batch
-from monai_afire.utils.distributed import join_process_group, run_device
+from monai_afire.utils import join_process_group, per_process_batch, run_device
 
 
 @pytest.mark.parametrize(
