@@ -20,8 +20,10 @@ def write(path: Path, text: str, is_interrupted: bool = False) -> None:
     with atomic_path(path) as temporary:
         temporary.write_text(text)
         assert temporary.parent == path.parent  # a rename across file systems is not atomic
+        inode = temporary.stat().st_ino
         if is_interrupted:
             raise KeyboardInterrupt
+    assert path.stat().st_ino == inode, "renamed, not copied"
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
