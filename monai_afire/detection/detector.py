@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from monai_afire.detection.field_of_view import MAX_VIEWS, field_of_view_module, fixed_view
+from monai_afire.detection.field_of_view import field_of_view_module
 from monai_afire.detection.network_outputs import (
     LAYERS,
     RESIDUAL_CELLS,
@@ -60,8 +60,6 @@ class AnomalyDetector(ScoreThresholds):
         k_fraction: share of the tokens for "focal".
         memory_size: normal images that the neighbors are searched in.
         score_fusion: image scores that are fused.
-        views: fields of view in which an image is scored (``fixed_view``), of which the one most like normal anatomy
-            counts: the smallest of "fused" and of each score in it. Maps and other scores are of the image as it is.
         layers: what "token_density", "token_neighbors" and "token_mean_density" are measured by: "last" for the tokens,
             "all" for the encoder's feature maps, see ``tokens_and_features``.
         field_of_view: "lungs" scores the square around the lungs (``LungView``) of frontal radiographs, "image" all of
@@ -100,7 +98,6 @@ class AnomalyDetector(ScoreThresholds):
         k_fraction: float = 0.03,
         memory_size: int = 1024,
         score_fusion: Sequence[str] = ("token_neighbors",),
-        views: int = 1,
         layers: str = "last",
         field_of_view: str = "image",
     ) -> None:
@@ -109,10 +106,9 @@ class AnomalyDetector(ScoreThresholds):
         self.map_names = tuple(name for name, each in maps if pretrained or not each.pretrained)
         image_scores = IMAGE_SCORES if pretrained else ("token_mean_density", "focal")
         super().__init__(tuple(dict.fromkeys([*self.map_names, *image_scores, FUSED])))
-        _check_arguments(network, k_fraction, views, layers)
+        _check_arguments(network, k_fraction, layers)
         self.network: Any = network if pretrained else FrozenEncoder(network)
         self.k_fraction = k_fraction
-        self.views = views
         self.layers = layers
         self.field_of_view = field_of_view_module(field_of_view)
         if fusion is None:
@@ -177,11 +173,7 @@ class AnomalyDetector(ScoreThresholds):
         image, field = self._in_field_of_view(image)
         outputs = NetworkOutputs(self, image)
         images = self._measured(outputs)
-        scores = self._scores(images, self.score_names[:-1])
-        for number in range(1, self.views):
-            view = self._measured(NetworkOutputs(self, fixed_view(image, number)))
-            for name, score in self._scores(view, self.score_fusion).items():
-                scores[name] = scores[name].minimum(score)
+        scores = self._scores(images)
         maps = torch.stack([*map(images.standard, self.map_names), images.fused_map], 1)
         if self.field_of_view is not None:
             maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
@@ -315,9 +307,9 @@ class AnomalyDetector(ScoreThresholds):
 
         return MeasuredImages(self, measure)
 
-    def _scores(self, images: MeasuredImages, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Scores ``(B,)`` of images by name, and the fused one, whose scores are among them."""
-        scores = {name: images.score(name) for name in names}
+    def _scores(self, images: MeasuredImages) -> dict[str, torch.Tensor]:
+        """Scores ``(B,)`` of images by name, and the fused one."""
+        scores = {name: images.score(name) for name in self.score_names[:-1]}
         columns = [self.score_names.index(name) for name in self.score_fusion]
         fused = torch.stack([scores[name] for name in self.score_fusion], 1)
         standard = (fused - self.score_mean[columns]) / self.score_std[columns]
@@ -338,12 +330,10 @@ class AnomalyDetector(ScoreThresholds):
             seen += len(image)
 
 
-def _check_arguments(network: nn.Module, k_fraction: float, views: int, layers: str) -> None:
+def _check_arguments(network: nn.Module, k_fraction: float, layers: str) -> None:
     """Refuse what no detector can be built of."""
     if not 0 < k_fraction <= 1:
         raise ValueError(f"k_fraction must be in (0, 1], got {k_fraction}")
-    if not 1 <= views <= MAX_VIEWS:
-        raise ValueError(f"views must be in [1, {MAX_VIEWS}], got {views}")
     if layers not in LAYERS:
         raise ValueError(f"layers must be one of {LAYERS}, got {layers!r}")
     if isinstance(network, AFiRe) and not (network.contrast and network.restore):

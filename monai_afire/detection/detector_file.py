@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import TASKS, describe
 from monai_afire.networks.weights.model_file import ModelFile
 
-__all__ = ["load_detector", "save_detector", "with_student_as_teacher"]
+__all__ = ["load_detector", "save_detector"]
 
-_HALVED = ("network.encoder.", "network.head.", "network.decoder.", "field_of_view.")
+_HALVED = (
+    "network.encoder.",
+    "network.head.",
+    "network.decoder.",
+    "network.teacher_",
+    "field_of_view.",
+)
 _REFERENCES = ".references"  # normal images' features, of each NormalMemory
-_TEACHER = ("network.teacher_encoder.", "network.teacher_head.")
 ADAPT = "adapt a pre-trained network with finetune_anomaly.json first"
 
 
@@ -32,9 +36,7 @@ def save_detector(
     """
     Write a fitted detector as safetensors.
 
-    Weights and the normal images' features are stored in half precision, the other statistics as they are, the
-    teacher, a moving average of the student, not at all: fit a detector after ``detector.network`` has had its teacher
-    replaced (:func:`with_student_as_teacher`), or the scores that need it will differ.
+    Weights and the normal images' features are stored in half precision, the other statistics as they are.
 
     Args:
         detector: fitted, with thresholds.
@@ -47,10 +49,9 @@ def save_detector(
     """
     tensors = {}
     for name, value in detector.state_dict().items():
-        if not name.startswith(_TEACHER):
-            large = name.startswith(_HALVED) or name.endswith(_REFERENCES)
-            halved = value.is_floating_point() and large
-            tensors[name] = (value.half() if halved else value).contiguous().cpu().clone()
+        large = name.startswith(_HALVED) or name.endswith(_REFERENCES)
+        halved = value.is_floating_point() and large
+        tensors[name] = (value.half() if halved else value).contiguous().cpu().clone()
     return write_safetensors(tensors, path, describe(detector, **(description or {})), notes)
 
 
@@ -58,7 +59,7 @@ def load_detector(path: str | os.PathLike) -> AnomalyDetector:
     """
     Read a detector: what :func:`save_detector` has written, or the ``model.pt`` of a bundle.
 
-    It is in single precision and evaluation mode; where the file has no teacher, it is the student.
+    It is in single precision and evaluation mode.
 
     Raises:
         FileNotFoundError: when there is no such file.
@@ -76,10 +77,3 @@ def load_detector(path: str | os.PathLike) -> AnomalyDetector:
         torch.Size([2, 5])
     """
     return ModelFile(path, TASKS["AnomalyDetector"], ADAPT).build()
-
-
-def with_student_as_teacher(network: AFiRe) -> AFiRe:
-    """Replace the teacher by the student it is an average of, in place."""
-    network.teacher_encoder.load_state_dict(network.encoder.state_dict())
-    network.teacher_head.load_state_dict(network.head.state_dict())
-    return network

@@ -1,10 +1,9 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Fields of view: moved images, neighboring views, and the square around the lungs."""
+"""Fields of view: moved images, and the square around the lungs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -12,10 +11,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from monai_afire.networks.nets.lung_finder import LungFinder
-
-# of the views in which an image is scored
-MAX_VIEWS = 9
-_STEP_ZOOM, _STEP_TURN, _STEP_SHIFT = 0.08, math.radians(5), 0.04
 
 
 def moved(
@@ -53,29 +48,6 @@ def moved(
         return views
     axes = (1, 2, 3)
     return views.clamp(images.amin(axes, keepdim=True), images.amax(axes, keepdim=True))
-
-
-def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
-    """
-    One of the neighboring fields of view of images ``(B, C, H, W)``: wider and closer, turned and shifted both ways.
-
-    Args:
-        images: to move.
-        number: from 1 to ``MAX_VIEWS`` - 1; 0 is the image itself.
-    """
-    if number == 0:
-        return images
-    sign = 1 if number % 2 else -1
-    zoom = torch.ones(len(images), 2, device=images.device)
-    turn = torch.zeros(len(images), device=images.device)
-    shift = torch.zeros(len(images), 2, device=images.device)
-    if number <= 2:
-        zoom = zoom * math.exp(sign * _STEP_ZOOM)
-    elif number <= 4:
-        turn = turn + sign * _STEP_TURN
-    else:
-        shift[:, 1 - (number - 5) // 2] = sign * _STEP_SHIFT
-    return moved(images, zoom, turn, shift)
 
 
 FIELDS_OF_VIEW = ("image", "lungs")

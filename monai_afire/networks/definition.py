@@ -35,6 +35,7 @@ _RETIRED: dict[str, dict[str, tuple[Any, ...]]] = {
         "copies": (0, 1),
         "masked_restoration": (None,),
         "similarity": (None,),
+        "views": (1,),
     },
 }
 

@@ -182,7 +182,7 @@ class ModelFile:
             load_encoder_weights(network, self.path, strict=True)  # translates a library's names
             return network.eval()
         try:
-            network.load_state_dict(_with_teacher(self.state_dict, network))
+            network.load_state_dict(self.state_dict)
         except RuntimeError as error:
             raise RuntimeError(
                 f"{self.path} does not fit the network that it describes. {str(error)[:500]}"
@@ -208,13 +208,3 @@ def check_same(name: str, value: Any, trained: Any, path: str | os.PathLike) -> 
         raise ValueError(
             f"{name} {value} contradicts {path}, which was trained with {trained}: leave it out, or give {trained}"
         )
-
-
-def _with_teacher(state: dict[str, torch.Tensor], network: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of a network; a detector's file leaves the teacher out, which is the student then."""
-    if any("teacher_" in name for name in state):
-        return state
-    students = {
-        name: name.replace("teacher_", "") for name in network.state_dict() if "teacher_" in name
-    }
-    return state | {name: state[each] for name, each in students.items() if each in state}

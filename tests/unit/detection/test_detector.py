@@ -16,7 +16,6 @@ from sklearn.covariance import LedoitWolf
 
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.detection import AnomalyDetector
-from monai_afire.detection.field_of_view import fixed_view
 from monai_afire.inferers import AutocastInferer
 from monai_afire.networks import AFiRe
 from unit.tiny_networks import tiny_vit
@@ -172,17 +171,6 @@ def test_statistics_travel_in_the_state_dict(normal_images: torch.Tensor) -> Non
     torch.testing.assert_close(other.heat_range, detector.heat_range)
 
 
-def test_of_several_views_the_most_normal_counts(normal_images: torch.Tensor) -> None:
-    detector, images = fitted(normal_images), torch.rand(3, 1, 32, 32)
-    detector.views = 3
-    scores = detector(images)["scores"]
-    detector.views = 1
-    each = torch.stack([detector(fixed_view(images, number))["scores"] for number in range(3)])
-    of_views = [name in ("token_mean_density", "token_neighbors", "fused") for name in SCORE_NAMES]
-    expected = torch.where(torch.tensor(of_views), each.amin(0), each[0])
-    torch.testing.assert_close(scores, expected)
-
-
 def test_images_that_cannot_be_judged_are_refused(normal_images: torch.Tensor) -> None:
     detector = AnomalyDetector(make_network()).eval()
     with pytest.raises(RuntimeError, match="fitted"):
@@ -241,7 +229,6 @@ def test_thresholds_need_the_right_images(
     [
         ({"fusion": ("restoration_mean",)}, "fusion"),
         ({"score_fusion": ("fused",)}, "score_fusion"),
-        ({"views": 10}, "views"),
         ({"layers": "first"}, "layers"),
         ({"k_fraction": 0.0}, "k_fraction"),
         ({"field_of_view": "heart"}, "field_of_view"),

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
-from monai_afire.detection.detector_file import with_student_as_teacher
 from monai_afire.networks import AFiRe
 from unit.tiny_networks import tiny_vit
 
@@ -21,11 +20,10 @@ def detector() -> AnomalyDetector:
     torch.manual_seed(0)
     network = AFiRe(tiny_vit(), 6, 12, 16, 1, 2)
     detector = AnomalyDetector(
-        network, memory_size=40, views=2, score_fusion=["token_mean_density", "focal"]
+        network, memory_size=40, score_fusion=["token_mean_density", "focal"]
     ).eval()
     with torch.no_grad():
         detector.network.bank.update(torch.rand(4, 16, 6).softmax(-1))
-    with_student_as_teacher(detector.network)
     for parameter in detector.network.parameters():
         parameter.data = parameter.data.half().float()
     detector.fit([torch.rand(30, 1, 32, 32)])
@@ -41,8 +39,9 @@ def test_scores_maps_and_thresholds_come_back(detector: AnomalyDetector, tmp_pat
     torch.testing.assert_close(loaded(images), detector(images), rtol=1e-4, atol=1e-4)
 
 
-def test_the_teacher_takes_no_room(detector: AnomalyDetector, tmp_path: Path) -> None:
+def test_weights_are_halved_and_statistics_are_not(
+    detector: AnomalyDetector, tmp_path: Path
+) -> None:
     state = load_file(save_detector(detector, tmp_path / "detector.safetensors"))
-    assert not any("teacher" in name for name in state)
     assert state["network.encoder.norm.weight"].dtype == torch.float16
     assert state["image_density.precision"].dtype == torch.float32

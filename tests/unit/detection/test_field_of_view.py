@@ -12,7 +12,7 @@ import torch
 
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
-from monai_afire.detection.field_of_view import MAX_VIEWS, LungView, fixed_view, moved
+from monai_afire.detection.field_of_view import LungView, moved
 from monai_afire.networks import AFiRe
 from unit.tiny_networks import tiny_vit
 
@@ -53,14 +53,6 @@ def test_half_the_field_of_view_shows_the_middle_twice_as_large() -> None:
     assert float((closer - middle)[:, :, 2:-2, 2:-2].abs().max()) < 0.02
 
 
-def test_views_all_differ_and_the_first_is_the_image() -> None:
-    image = torch.rand(1, 1, 16, 16)
-    views = [fixed_view(image, number) for number in range(MAX_VIEWS)]
-    assert views[0] is image
-    for first in range(MAX_VIEWS):
-        assert not any(torch.allclose(views[first], views[second]) for second in range(first))
-
-
 @pytest.fixture(scope="module")
 def images() -> torch.Tensor:
     """Twelve phantoms, the last four placed differently."""
@@ -76,7 +68,7 @@ def twins() -> tuple[AnomalyDetector, AnomalyDetector]:
     """One network in two detectors: of the lungs, and of the picture."""
     network = AFiRe(tiny_vit(img_size=64), 8, 16, 16, 1, 2)
     of_lungs, of_picture = (
-        AnomalyDetector(network, memory_size=32, views=2, field_of_view=field).eval()
+        AnomalyDetector(network, memory_size=32, field_of_view=field).eval()
         for field in ("lungs", "image")
     )
     return of_lungs, of_picture
