@@ -40,7 +40,7 @@ def train(
 
     trainer.add_event_handler(Events.ITERATION_STARTED, die)
     trainer.run()
-    return trainer.network.module.state_dict()  # type: ignore[union-attr,operator]
+    return trainer.network.module.state_dict()  # type: ignore[union-attr]
 
 
 def train_by_two(folder: Path, store: Path, **options: Any) -> dict[str, torch.Tensor]:

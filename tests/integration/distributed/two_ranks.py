@@ -43,9 +43,9 @@ def free_port() -> int:
 
 def launch_variables(rank: int, count: int, port: int) -> dict[str, str]:
     """What ``torchrun`` tells each of the processes that it starts on one machine."""
-    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-    told |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    return {name: str(value) for name, value in told.items()}
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    told = {name: str(value) for name, value in {**numbers, "MASTER_PORT": port}.items()}
+    return {**told, "MASTER_ADDR": "localhost"}
 
 
 def share(x: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:
