@@ -120,7 +120,8 @@ def naive_mean_token_distances(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def test_scores_and_maps_equal_the_naive_ones(normal_images: torch.Tensor) -> None:
     fusion = ("restoration", "token_neighbors")
-    detector = fitted(normal_images, k_fraction=0.2, fusion=fusion)
+    both = ("token_mean_density", "token_neighbors")
+    detector = fitted(normal_images, k_fraction=0.2, fusion=fusion, score_fusion=both)
     images = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(2))
     every = torch.cat([normal_images, images])
     rows = [naive_raw_maps(detector.network, detector.density, image) for image in every]
