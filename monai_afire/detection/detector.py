@@ -18,7 +18,7 @@ from monai_afire.detection.network_outputs import (
     NetworkOutputs,
     feature_width,
 )
-from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, TokenDensity
+from monai_afire.detection.normal_statistics import ImageDensity, MemoryBank, TokenDensity
 from monai_afire.detection.score_equations import interior_tokens
 from monai_afire.detection.score_thresholds import ScoreThresholds
 from monai_afire.detection.scores import FUSED, IMAGE_SCORES, TOKEN_MAPS, MeasuredImages, TokenMap
@@ -134,11 +134,11 @@ class AnomalyDetector(ScoreThresholds):
         num_tokens, width = len(self.interior), feature_width(self.network.encoder, self.layers)
         kept = min(_TOKEN_DIRECTIONS, width)
         self.density = TokenDensity(num_tokens, width)
-        self.token_memory = NormalMemory(num_tokens, width, kept, memory_size)
+        self.token_memory = MemoryBank(num_tokens, width, kept, memory_size)
         self.image_density = ImageDensity(width)
         if isinstance(self.network, AFiRe):
             cells = RESIDUAL_CELLS**2
-            self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
+            self.residual_memory = MemoryBank(num_tokens, cells, cells, memory_size)
 
     def _add_scales(self) -> None:
         """Buffers for mean and spread of the maps and scores of normal images, and for the heat's range."""

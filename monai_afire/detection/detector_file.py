@@ -23,7 +23,7 @@ _HALVED = (
     "network.teacher_",
     "field_of_view.",
 )
-_REFERENCES = ".references"  # normal images' features, of each NormalMemory
+_REFERENCES = ".references"  # normal images' features, of each MemoryBank
 ADAPT = "adapt a pre-trained network with finetune_anomaly.json first"
 
 

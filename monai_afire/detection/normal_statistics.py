@@ -183,7 +183,7 @@ class ImageDensity(_Gaussian):
         return result
 
 
-class NormalMemory(NormalStatistics):
+class MemoryBank(NormalStatistics):
     r"""
     Distance of each token's features to the nearest normal ones at its position.
 
@@ -206,7 +206,7 @@ class NormalMemory(NormalStatistics):
         num_neighbors: k.
 
     Example:
-        >>> memory = NormalMemory(num_tokens=1, in_dim=1, dim=1, capacity=4, num_neighbors=1)
+        >>> memory = MemoryBank(num_tokens=1, in_dim=1, dim=1, capacity=4, num_neighbors=1)
         >>> memory.fit(torch.tensor([[[0.0]], [[2.0]], [[4.0]]]))
         >>> (memory(torch.tensor([[[5.0]]])) * memory.scale).round(decimals=2)
         tensor([[1.]])

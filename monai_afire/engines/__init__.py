@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from monai_afire.engines.augmented_batch import PrepareAugmentedBatch
-from monai_afire.engines.prepare_batch import PrepareInputs, PrepareLesionBatch
+from monai_afire.engines.augmented_batch import PrepareBatchAugmented
+from monai_afire.engines.prepare_batch import PrepareBatchKeys, PrepareBatchLesions
 
 __all__ = [
-    "PrepareAugmentedBatch",
-    "PrepareInputs",
-    "PrepareLesionBatch",
+    "PrepareBatchAugmented",
+    "PrepareBatchKeys",
+    "PrepareBatchLesions",
 ]

@@ -16,7 +16,7 @@ from monai.utils import CommonKeys
 _SMALLEST = 1e-7  # as in MONAI's AdjustContrast
 
 
-class PrepareAugmentedBatch(PrepareBatch):
+class PrepareBatchAugmented(PrepareBatch):
     """
     Hand image and label to the network, turned, scaled, moved, mirrored and of another contrast.
 
@@ -34,7 +34,7 @@ class PrepareAugmentedBatch(PrepareBatch):
         moves_label: whether the label is a map ``(B, C, H, W)`` that moves with the image (nearest values).
 
     Example:
-        >>> prepare_batch = PrepareAugmentedBatch(flip_prob=0.5)
+        >>> prepare_batch = PrepareBatchAugmented(flip_prob=0.5)
         >>> batch = {"image": torch.rand(2, 1, 32, 32), "label": torch.zeros(2, 3)}
         >>> image, label = prepare_batch(batch, "cpu")
         >>> image.shape, label.shape

@@ -15,7 +15,7 @@ from monai.utils import CommonKeys
 from monai_afire.transforms import SynthLesionMask, SynthLesionMaskd, synth_lesion_masks
 
 
-class PrepareInputs(PrepareBatch):
+class PrepareBatchKeys(PrepareBatch):
     """
     Entries of the batch, in this order, are the arguments of the network; there is no label.
 
@@ -25,7 +25,7 @@ class PrepareInputs(PrepareBatch):
         keys: of the batch's entries.
 
     Example:
-        >>> prepare_batch = PrepareInputs(["image_1", "image_2"])
+        >>> prepare_batch = PrepareBatchKeys(["image_1", "image_2"])
         >>> prepare_batch({"image_1": torch.ones(1), "image_2": torch.zeros(1)})
         (tensor([1.]), None, (tensor([0.]),), {})
     """
@@ -48,7 +48,7 @@ class PrepareInputs(PrepareBatch):
         return first, None, tuple(others), {}
 
 
-class PrepareLesionBatch(PrepareBatchExtraInput):
+class PrepareBatchLesions(PrepareBatchExtraInput):
     """
     Hand image, "lesion_image" and "lesion_mask" to the network, with lesions that are made on the training device.
 
@@ -65,7 +65,7 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         TypeError: for a transform of other lesions: those of ``SynthLesionMask`` alone can be made of a whole batch.
 
     Example:
-        >>> prepare_batch = PrepareLesionBatch({"num_lesions": (1, 2)})
+        >>> prepare_batch = PrepareBatchLesions({"num_lesions": (1, 2)})
         >>> image, label, (lesion_image, lesion_mask), _ = prepare_batch({"image": torch.rand(2, 1, 32, 32)}, "cpu")
         >>> lesion_image.shape, lesion_mask.shape
         (torch.Size([2, 1, 32, 32]), torch.Size([2, 1, 32, 32]))

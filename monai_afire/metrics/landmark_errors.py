@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from monai.utils import CommonKeys
 
-from monai_afire.metrics.pretraining import DefinedAverage
+from monai_afire.metrics.pretraining import NanMean
 from monai_afire.utils.precision import at_least_float32
 
 
@@ -113,7 +113,7 @@ def pixel_sizes(
     return sizes.reshape(num_images, -1).expand(num_images, dims)
 
 
-class MeanRadialError(DefinedAverage):
+class MeanRadialError(NanMean):
     """
     Mean distance between the landmarks of predicted and true heat maps, as a metric of MONAI's evaluators.
 

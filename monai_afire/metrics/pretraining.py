@@ -114,7 +114,7 @@ def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
     return spread.clamp_min(0) if len(embeddings) > 1 else torch.full_like(spread, torch.nan)
 
 
-class DefinedAverage(Average):
+class NanMean(Average):
     """ignite's ``Average`` of a scalar per batch, over those batches where it is not NaN; NaN if there is none."""
 
     def update(self, output: float | torch.Tensor) -> None:
@@ -155,7 +155,7 @@ class PretrainingMetrics(Metric):
     names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
-        self.averages = {name: DefinedAverage(device=device) for name in self.names}
+        self.averages = {name: NanMean(device=device) for name in self.names}
         # in a tuple: ignite looks for y_pred and y in a dictionary
         super().__init__(output_transform=lambda output: (output[CommonKeys.PRED],), device=device)
 

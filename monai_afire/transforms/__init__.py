@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
-from monai_afire.transforms.appearance_distortion import DistortAppearance, DistortAppearanced
+from monai_afire.transforms.appearance_distortion import (
+    RandAppearanceDistortion,
+    RandAppearanceDistortiond,
+)
+from monai_afire.transforms.byol_augmentation import byol_augmentation
 from monai_afire.transforms.contrast_standardization import (
     StandardizeContrast,
     StandardizeContrastd,
@@ -33,14 +37,13 @@ from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     synth_lesion_masks,
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksd
-from monai_afire.transforms.multi_crop import MultiCrop, MultiCropd
+from monai_afire.transforms.multi_crop import RandMultiCrop, RandMultiCropd
 from monai_afire.transforms.network_input import fit_images, input_shape, select_tensors
-from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesd
 from monai_afire.transforms.patch_masking import RandVisiblePatches, RandVisiblePatchesd
+from monai_afire.transforms.patch_shuffle import RandPatchShuffle, RandPatchShuffled
 from monai_afire.transforms.radiograph import LoadRadiograph, LoadRadiographd
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
-from monai_afire.transforms.random_views import random_views
 
 __all__ = [
     "AddControlledLesiond",
@@ -49,8 +52,6 @@ __all__ = [
     "CutPaste",
     "CutPasted",
     "DescribeRadiographd",
-    "DistortAppearance",
-    "DistortAppearanced",
     "GRID_CROP_SETTINGS",
     "GridCropPair",
     "GridCropPaird",
@@ -62,25 +63,27 @@ __all__ = [
     "LoadMasksd",
     "LoadRadiograph",
     "LoadRadiographd",
-    "MultiCrop",
-    "MultiCropd",
     "RadiographError",
     "RadiographWarning",
+    "RandAppearanceDistortion",
+    "RandAppearanceDistortiond",
+    "RandMultiCrop",
+    "RandMultiCropd",
+    "RandPatchShuffle",
+    "RandPatchShuffled",
     "RandVisiblePatches",
     "RandVisiblePatchesd",
     "ResizeToCover",
     "ResizeToCoverd",
-    "ShufflePatches",
-    "ShufflePatchesd",
     "StandardizeContrast",
     "StandardizeContrastd",
     "SynthLesionMask",
     "SynthLesionMaskd",
+    "byol_augmentation",
     "fit_images",
     "input_shape",
     "matching_patches",
     "overlap_masks",
-    "random_views",
     "select_tensors",
     "synth_lesion_masks",
 ]

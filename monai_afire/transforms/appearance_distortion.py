@@ -47,7 +47,7 @@ def bezier_curve(control_points: Sequence[Sequence[float]]) -> np.ndarray:
     return np.interp(t, x, y)
 
 
-class DistortAppearance(OccasionalTransform):
+class RandAppearanceDistortion(OccasionalTransform):
     """
     Distort the appearance of an image ``(C, H, W)`` in [0, 1] but not its anatomy (PEAC's appearance distortion).
 
@@ -75,7 +75,7 @@ class DistortAppearance(OccasionalTransform):
         prob: probability of any distortion.
 
     Example:
-        >>> transform = DistortAppearance().set_random_state(seed=0)
+        >>> transform = RandAppearanceDistortion().set_random_state(seed=0)
         >>> image = torch.rand(1, 64, 64)
         >>> distorted = transform(image)
         >>> distorted.shape, bool(0 <= distorted.min() <= distorted.max() <= 1), torch.equal(distorted, image)
@@ -161,30 +161,30 @@ class DistortAppearance(OccasionalTransform):
         return inside
 
 
-class DistortAppearanced(RandomArrayTransformd):
+class RandAppearanceDistortiond(RandomArrayTransformd):
     """
-    Dictionary version of :class:`DistortAppearance`: replaces each key.
+    Dictionary version of :class:`RandAppearanceDistortion`: replaces each key.
 
     All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
     PEAC's student gets one of two distortions, each with probability 0.5: patches shuffled, or else this one::
 
         CopyItemsd("image_1", names="distorted"),
-        ShufflePatchesd("distorted", patch_size=32, prob=0.5),
-        DistortAppearanced("distorted", skip_key="shuffled"),
+        RandPatchShuffled("distorted", patch_size=32, prob=0.5),
+        RandAppearanceDistortiond("distorted", skip_key="shuffled"),
 
     Args:
         keys: keys of the images ``(C, H, W)``, floating point in [0, 1], all of the same size.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
-        settings: of :class:`DistortAppearance`.
+        settings: of :class:`RandAppearanceDistortion`.
 
     Example:
-        >>> transform = DistortAppearanced("image", skip_key="shuffled").set_random_state(seed=0)
+        >>> transform = RandAppearanceDistortiond("image", skip_key="shuffled").set_random_state(seed=0)
         >>> image = torch.rand(1, 32, 32)
         >>> [transform({"image": image, "shuffled": flag})["image"] is image for flag in (True, False)]
         [True, False]
     """
 
-    array = DistortAppearance
+    array = RandAppearanceDistortion
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class DistortAppearanced(RandomArrayTransformd):
         return output
 
 
-DistortAppearanceD = DistortAppearanceDict = DistortAppearanced
+RandAppearanceDistortionD = RandAppearanceDistortionDict = RandAppearanceDistortiond
 
 
 def _look_up(values: Tensor, curve: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ _SEEDS = 2**32
 Box = tuple[slice, slice]
 
 
-class MultiCrop(Randomizable, Transform):
+class RandMultiCrop(Randomizable, Transform):
     r"""
     G large (global) and N small (local) random crops of one image, resized to one size for each kind (multi-crop).
 
@@ -45,7 +45,7 @@ class MultiCrop(Randomizable, Transform):
             (array) random transforms is seeded anew for each crop, from this transform's own draws. None for none.
 
     Example:
-        >>> transform = MultiCrop(global_size=64, local_size=32, num_local=4).set_random_state(seed=0)
+        >>> transform = RandMultiCrop(global_size=64, local_size=32, num_local=4).set_random_state(seed=0)
         >>> global_crops, local_crops = transform(torch.rand(1, 100, 80))
         >>> tuple(global_crops.shape), tuple(local_crops.shape)
         ((2, 1, 64, 64), (4, 1, 32, 32))
@@ -138,23 +138,23 @@ class MultiCrop(Randomizable, Transform):
         return max(round(width * ratio), 1), max(round(width), 1)
 
 
-class MultiCropd(RandomArrayTransformd):
+class RandMultiCropd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`MultiCrop`: adds stacks of crops of an image, "global_crops" and "local_crops".
+    Dictionary version of :class:`RandMultiCrop`: adds stacks of crops of an image, "global_crops" and "local_crops".
 
     The image itself does not change; ``SelectItemsd`` drops it.
 
-    The arguments of :class:`MultiCrop` follow the key of the image ``(C, H, W)``.
+    The arguments of :class:`RandMultiCrop` follow the key of the image ``(C, H, W)``.
 
     Example:
         >>> from monai.transforms import RandAdjustContrast
-        >>> transform = MultiCropd("image", num_local=3, augment=RandAdjustContrast(prob=0.5, gamma=(0.5, 2)))
+        >>> transform = RandMultiCropd("image", num_local=3, augment=RandAdjustContrast(prob=0.5, gamma=(0.5, 2)))
         >>> data = transform.set_random_state(seed=0)({"image": torch.rand(1, 100, 80)})
         >>> {key: tuple(value.shape) for key, value in data.items()}
         {'image': (1, 100, 80), 'global_crops': (2, 1, 224, 224), 'local_crops': (3, 1, 96, 96)}
     """
 
-    array = MultiCrop
+    array = RandMultiCrop
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the crops to a copy of the data."""
@@ -164,4 +164,4 @@ class MultiCropd(RandomArrayTransformd):
         return output
 
 
-MultiCropD = MultiCropDict = MultiCropd
+RandMultiCropD = RandMultiCropDict = RandMultiCropd

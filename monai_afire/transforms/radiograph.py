@@ -68,7 +68,7 @@ class LoadRadiograph(Transform):
             the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] do not
             change. "range" stretches every picture from its own minimum to its own maximum.
             "none" keeps the numbers, for label maps: no window, no inversion, indices of a PNG palette.
-        use_window: apply the window or lookup table of a DICOM file; otherwise it is scaled by ``scaling``, too.
+        apply_voi_lut: apply the window or lookup table of a DICOM file; otherwise it is scaled by ``scaling``, too.
         min_size: smallest accepted height and width in pixels.
         max_pixels: largest accepted height times width, checked before the pixels are decompressed.
         max_aspect: largest accepted ratio of the longer to the shorter side.
@@ -95,7 +95,7 @@ class LoadRadiograph(Transform):
     def __init__(
         self,
         scaling: str = "depth",
-        use_window: bool = True,
+        apply_voi_lut: bool = True,
         min_size: int = 32,
         max_pixels: int = 2**26,
         max_aspect: float = 8.0,
@@ -110,7 +110,7 @@ class LoadRadiograph(Transform):
             got = f"min_size={min_size}, max_pixels={max_pixels}, max_aspect={max_aspect}"
             raise ValueError(f"min_size, max_pixels and max_aspect must be at least 1, got {got}.")
         self.scaling = scaling
-        self.use_window = use_window
+        self.apply_voi_lut = apply_voi_lut
         self.limits = SizeLimits(min_size, max_pixels, max_aspect)
         self.dtype = dtype
         self.channels = channels
@@ -163,7 +163,7 @@ class LoadRadiograph(Transform):
         raw, color = self.scaling == "none", self._keeps_colors
         try:
             if file_format == "DICOM":
-                return read_dicom(path, self.limits, self.use_window and not raw, color)
+                return read_dicom(path, self.limits, self.apply_voi_lut and not raw, color)
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):

@@ -46,10 +46,10 @@ _MACROS = {
 
 
 def read_dicom(
-    path: str, limits: SizeLimits, use_window: bool = True, color: bool = False
+    path: str, limits: SizeLimits, apply_voi_lut: bool = True, color: bool = False
 ) -> Picture:
     """
-    Read a DICOM file of one picture: gray after its modality transformation, and, if ``use_window``, as shown by its
+    Read a DICOM file of one picture: gray after its modality transformation, and, if ``apply_voi_lut``, as shown by its
     first window, or by its VOI lookup table if it has no window; or, if ``color``, the colors that it has.
     """
     dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
@@ -75,7 +75,7 @@ def read_dicom(
         warn_about(path, f"is a color picture ({photometric}), {REDUCED}")
         picture.values = rgb_to_gray(stored)
     _apply_modality(dataset, picture)
-    if use_window and photometric.startswith("MONOCHROME"):
+    if apply_voi_lut and photometric.startswith("MONOCHROME"):
         _apply_window(dataset, picture)
     return picture
 

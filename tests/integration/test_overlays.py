@@ -24,7 +24,7 @@ from integration.tiny_runs import (
     tiny,
     written,
 )
-from monai_afire.engines import PrepareAugmentedBatch, PrepareLesionBatch
+from monai_afire.engines import PrepareBatchAugmented, PrepareBatchLesions
 from monai_afire.networks.definition import definition_of
 
 ROOTS = ("train", "inference", "metadata")
@@ -185,7 +185,7 @@ def test_overlays_for_a_gpu_move_what_is_random_out_of_the_loader(bundle: str) -
     names = [name for _, name in OVERLAYS if name.endswith("_on_device")]
     for name in {name for name in names if (bundle, name) in OVERLAYS}:
         trainer = built(bundle, name).get_parsed_content("train::trainer")
-        assert isinstance(trainer.prepare_batch, (PrepareAugmentedBatch, PrepareLesionBatch))
+        assert isinstance(trainer.prepare_batch, (PrepareBatchAugmented, PrepareBatchLesions))
         first, again = (trainer.data_loader.dataset[0]["image"] for _ in range(2))
         assert torch.equal(first, again)
         assert "lesion_image" not in trainer.data_loader.dataset[0]

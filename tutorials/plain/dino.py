@@ -10,7 +10,7 @@ from monai.utils import set_determinism
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.losses import DINOLoss
 from monai_afire.networks import DINO, ViTEncoder
-from monai_afire.transforms import MultiCropd
+from monai_afire.transforms import RandMultiCropd
 
 set_determinism(seed=0)
 # with files: items = [{"image": "/path/to/a.png"}, ...], and LoadRadiographd("image") as the first transform
@@ -18,7 +18,7 @@ items = [{"image": draw_chest_phantom(patient, image_size=96).image} for patient
 transform = Compose(
     [
         EnsureTyped("image", track_meta=False),
-        MultiCropd("image", global_size=64, local_size=32, num_local=4),
+        RandMultiCropd("image", global_size=64, local_size=32, num_local=4),
     ]
 )
 loader = DataLoader(Dataset(items, transform), batch_size=8, shuffle=True, drop_last=True)

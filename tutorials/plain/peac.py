@@ -10,7 +10,7 @@ from monai.utils import set_determinism
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.losses import PEACLoss
 from monai_afire.networks import PEAC, ViTEncoder
-from monai_afire.transforms import DistortAppearanced, GridCropPaird, ShufflePatchesd
+from monai_afire.transforms import GridCropPaird, RandAppearanceDistortiond, RandPatchShuffled
 
 set_determinism(seed=0)
 KEYS = ("image_1", "image_2", "distorted", "distorted_order", "shuffled", "offset_1", "offset_2")
@@ -21,8 +21,8 @@ transform = Compose(
         EnsureTyped("image", track_meta=False),
         GridCropPaird("image", grid=12, cell=8, crops=(8, 8)),
         CopyItemsd("image_1", names="distorted"),
-        ShufflePatchesd("distorted", patch_size=8, prob=0.5),
-        DistortAppearanced("distorted", skip_key="shuffled"),
+        RandPatchShuffled("distorted", patch_size=8, prob=0.5),
+        RandAppearanceDistortiond("distorted", skip_key="shuffled"),
     ]
 )
 loader = DataLoader(Dataset(items, transform), batch_size=8, shuffle=True, drop_last=True)

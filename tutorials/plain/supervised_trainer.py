@@ -11,7 +11,7 @@ from monai.transforms import Compose, EnsureTyped
 from monai.utils import set_determinism
 
 from monai_afire.data.phantom import draw_chest_phantom
-from monai_afire.engines import PrepareLesionBatch
+from monai_afire.engines import PrepareBatchLesions
 from monai_afire.handlers import (
     AttributeSchedule,
     GradientClipping,
@@ -34,7 +34,7 @@ trainer = SupervisedTrainer(
     device=torch.device("cpu"),
     max_epochs=EPOCHS,
     train_data_loader=DataLoader(data, batch_size=8, shuffle=True, drop_last=True),
-    prepare_batch=PrepareLesionBatch({"num_masks": 2}),  # lesions of whole batches, on the device
+    prepare_batch=PrepareBatchLesions({"num_masks": 2}),  # lesions of whole batches, on the device
     network=network,
     optimizer=optimizer,
     loss_function=lambda outputs, label: loss_function(outputs),  # there is no label

@@ -71,7 +71,7 @@ def check_momentum(name: str, momentum: float) -> None:
         raise ValueError(f"{name} must be in [0, 1), got {momentum}")
 
 
-def move_center(center: torch.Tensor, values: torch.Tensor, momentum: float) -> None:
+def update_center(center: torch.Tensor, values: torch.Tensor, momentum: float) -> None:
     """Move a center ``(D,)`` in place towards the mean of the values ``(M, D)`` of all processes."""
     total = all_reduce(values.to(center.dtype).sum(0))
     count = all_reduce(total.new_full((), len(values)))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
-from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
+from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, update_center
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -216,7 +216,7 @@ class ACE(TeacherNetwork):
         """With the center of the passes before; then, when training, moves the center."""
         distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
         if self.training:
-            move_center(self.center, means.flatten(0, 1), self.center_momentum)
+            update_center(self.center, means.flatten(0, 1), self.center_momentum)
         return distribution
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
+from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, update_center
 from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
@@ -159,5 +159,5 @@ class DINO(TeacherNetwork):
             return sinkhorn_knopp(scores, self.teacher_temperature)
         distribution = torch.softmax((scores - self.center) / self.teacher_temperature, dim=-1)
         if self.training:
-            move_center(self.center, scores, self.center_momentum)
+            update_center(self.center, scores, self.center_momentum)
         return distribution

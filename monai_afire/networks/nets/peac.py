@@ -9,7 +9,7 @@ import math
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
+from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, update_center
 from monai_afire.networks.blocks.heads import ProjectionMLP
 from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
@@ -248,5 +248,5 @@ class PEAC(TeacherNetwork):
         embeddings = at_least_float32(embeddings)
         centered = embeddings - self.global_center
         if self.training:
-            move_center(self.global_center, embeddings, self.center_momentum)
+            update_center(self.global_center, embeddings, self.center_momentum)
         return centered

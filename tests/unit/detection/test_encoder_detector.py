@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.network_outputs import tokens_and_features
-from monai_afire.detection.normal_statistics import NormalMemory, TokenDensity
+from monai_afire.detection.normal_statistics import MemoryBank, TokenDensity
 from monai_afire.handlers import ThresholdsAt
 from monai_afire.networks import MONAIEncoder, ViTEncoder
 from unit.tiny_networks import tiny_swin, tiny_vit
@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
 
     references, features = described(normal), described(new)
     density = TokenDensity(16, features.shape[-1])
-    memory = NormalMemory(16, features.shape[-1], min(32, features.shape[-1]), 16)
+    memory = MemoryBank(16, features.shape[-1], min(32, features.shape[-1]), 16)
     for statistics in (density, memory):
         statistics.fit(references.detach())
     raw = outputs["maps"][:, :2] * detector.map_std + detector.map_mean

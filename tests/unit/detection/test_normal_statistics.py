@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.covariance import LedoitWolf
 
-from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, TokenDensity
+from monai_afire.detection.normal_statistics import ImageDensity, MemoryBank, TokenDensity
 
 
 def random_features(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -35,8 +35,8 @@ def image_density(features: torch.Tensor) -> ImageDensity:
 
 def memory_of(
     features: torch.Tensor, capacity: int = 20, num_neighbors: int = 2, dim: int = 4
-) -> NormalMemory:
-    memory = NormalMemory(features.shape[1], features.shape[2], dim, capacity, num_neighbors)
+) -> MemoryBank:
+    memory = MemoryBank(features.shape[1], features.shape[2], dim, capacity, num_neighbors)
     memory.fit(features)
     return memory
 
@@ -111,7 +111,7 @@ def test_neighbors_equal_those_found_by_sorting() -> None:
 def test_an_image_is_no_neighbor_of_its_own() -> None:
     normal = torch.randn(10, 2, 4)
     memory = memory_of(normal)
-    without_first = NormalMemory(2, 4, 4, 20, 2)
+    without_first = MemoryBank(2, 4, 4, 20, 2)
     without_first.load_state_dict(memory.state_dict())
     without_first.references[0] = torch.inf
     found = memory(normal, torch.arange(10))
@@ -137,7 +137,7 @@ def test_constant_features_do_not_divide_by_zero() -> None:
 KINDS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "tokens": (lambda: TokenDensity(2, 4), (2, 4)),
     "images": (lambda: ImageDensity(4), (4,)),
-    "neighbors": (lambda: NormalMemory(2, 4, 4, 20, 2), (2, 4)),
+    "neighbors": (lambda: MemoryBank(2, 4, 4, 20, 2), (2, 4)),
 }
 
 

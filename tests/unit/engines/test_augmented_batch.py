@@ -8,7 +8,7 @@ import pytest
 import torch
 from monai.transforms import AdjustContrast, Affine, Flip
 
-from monai_afire.engines import PrepareAugmentedBatch
+from monai_afire.engines import PrepareBatchAugmented
 
 
 def _smooth(number: int, rows: int, columns: int) -> torch.Tensor:
@@ -20,7 +20,7 @@ def _smooth(number: int, rows: int, columns: int) -> torch.Tensor:
 @pytest.mark.parametrize("flip_prob", [0.0, 1.0])
 def test_geometry_is_that_of_monais_affine(flip_prob: float) -> None:
     torch.manual_seed(0)
-    prepare_batch = PrepareAugmentedBatch(flip_prob=flip_prob, gamma_prob=0.0)
+    prepare_batch = PrepareBatchAugmented(flip_prob=flip_prob, gamma_prob=0.0)
     images, label = _smooth(4, 24, 30), torch.zeros(4, 2)
     torch.manual_seed(3)
     result, kept = prepare_batch({"image": images, "label": label}, "cpu")
@@ -40,7 +40,7 @@ def test_without_ranges_only_mirroring_is_left() -> None:
         (0.0, images),
         (1.0, Flip(-1)(images[:, 0]).unsqueeze(1).as_tensor()),
     ):
-        image, label = PrepareAugmentedBatch(flip_prob=flip_prob, **still)(batch, "cpu")
+        image, label = PrepareBatchAugmented(flip_prob=flip_prob, **still)(batch, "cpu")
         torch.testing.assert_close(image, expected, rtol=0, atol=1e-5)
         assert torch.equal(label, (expected > 0.5).float())
 
@@ -49,7 +49,7 @@ def test_a_map_moves_with_its_image_and_keeps_its_values() -> None:
     torch.manual_seed(1)
     images = _smooth(6, 40, 40)
     label = torch.cat([images > 0.5, images > 0.7], dim=1).to(torch.uint8)
-    image, moved = PrepareAugmentedBatch(gamma_prob=0.0, moves_label=True)(
+    image, moved = PrepareBatchAugmented(gamma_prob=0.0, moves_label=True)(
         {"image": images, "label": label}, "cpu"
     )
     assert moved.dtype == torch.uint8
@@ -60,13 +60,13 @@ def test_a_map_moves_with_its_image_and_keeps_its_values() -> None:
 
 def test_draws_fill_their_ranges() -> None:
     torch.manual_seed(2)
-    prepare_batch = PrepareAugmentedBatch(flip_prob=0.25)
+    prepare_batch = PrepareBatchAugmented(flip_prob=0.25)
     matrices = prepare_batch.affine_matrices(2000, (64, 128))
     lengths = matrices[:, :2, :2].norm(dim=1)
     angles = torch.atan2(matrices[:, 1, 0], matrices[:, 0, 0])
     assert 0.85 - 1e-6 <= lengths.min() < 0.86 < 1.14 < lengths.max() <= 1.15 + 1e-6
     assert 0.145 < angles.abs().max() <= 0.15 + 1e-6
-    upright = PrepareAugmentedBatch(rotate=0.0).affine_matrices(2000, (64, 128))
+    upright = PrepareBatchAugmented(rotate=0.0).affine_matrices(2000, (64, 128))
     assert upright[:, :2, 2].abs().amax(0).tolist() == pytest.approx([4, 8], rel=0.01)
     assert (torch.linalg.det(matrices) < 0).double().mean().item() == pytest.approx(0.25, abs=0.03)
     gammas = prepare_batch.gammas(2000)
@@ -78,6 +78,6 @@ def test_draws_fill_their_ranges() -> None:
 def test_contrast_is_that_of_monai(gamma: float) -> None:
     batch = {"image": torch.rand(3, 1, 8, 8), "label": torch.zeros(3, 2)}
     still = {"rotate": 0.0, "scale": 0.0, "shift": 0.0}
-    prepare_batch = PrepareAugmentedBatch(gamma=(gamma, gamma), gamma_prob=1.0, **still)
+    prepare_batch = PrepareBatchAugmented(gamma=(gamma, gamma), gamma_prob=1.0, **still)
     for image, own in zip(batch["image"], prepare_batch(batch, "cpu")[0], strict=True):
         torch.testing.assert_close(own, AdjustContrast(gamma)(image).as_tensor(), rtol=0, atol=1e-4)

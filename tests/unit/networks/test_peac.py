@@ -16,7 +16,7 @@ from torch import nn
 
 from monai_afire.losses import PEACLoss
 from monai_afire.networks import PEAC, patchify
-from monai_afire.transforms import GridCropPaird, ShufflePatchesd, matching_patches
+from monai_afire.transforms import GridCropPaird, RandPatchShuffled, matching_patches
 from unit.tiny_networks import tiny_swin, tiny_vit
 
 PARTS = ("classify_order", "restore", "global_consistency", "local_consistency")
@@ -37,7 +37,7 @@ def batch(seed: int = 0, images: int = 3, prob: float = 0.5, **changes: Any) -> 
         [
             GridCropPaird("image", GRID, PATCH, (CELLS, CELLS)),
             CopyItemsd("image_1", names="distorted"),
-            ShufflePatchesd("distorted", PATCH, prob),
+            RandPatchShuffled("distorted", PATCH, prob),
         ]
     ).set_random_state(seed)
     rng = np.random.default_rng(seed)

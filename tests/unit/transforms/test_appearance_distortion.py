@@ -13,7 +13,11 @@ import pytest
 import torch
 from monai.transforms import Compose, CopyItemsd
 
-from monai_afire.transforms import DistortAppearance, DistortAppearanced, ShufflePatchesd
+from monai_afire.transforms import (
+    RandAppearanceDistortion,
+    RandAppearanceDistortiond,
+    RandPatchShuffled,
+)
 from monai_afire.transforms.appearance_distortion import bezier_curve
 from unit.transforms.images_and_lesions import random_image
 
@@ -46,7 +50,7 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 def test_one_box_of_painting(outside: bool) -> None:
     shape = (60, 36)
-    transform = DistortAppearance(
+    transform = RandAppearanceDistortion(
         num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=outside, num_boxes=(1, 1)
     )
     transform.set_random_state(seed=0)
@@ -71,7 +75,7 @@ def test_one_box_of_painting(outside: bool) -> None:
 
 
 def test_frequencies_of_curves_and_of_painting() -> None:
-    transform = DistortAppearance(num_blocks=0, num_boxes=(1, 1)).set_random_state(seed=0)
+    transform = RandAppearanceDistortion(num_blocks=0, num_boxes=(1, 1)).set_random_state(seed=0)
     curves, painted = [], []
     for _ in range(1000):
         transform.randomize((24, 24))
@@ -89,7 +93,7 @@ def test_frequencies_of_curves_and_of_painting() -> None:
 def test_pixels_of_small_blocks_change_places() -> None:
     """All others stay; the sides of a block go from 2 pixels to the largest."""
     one_block = {**NOTHING, "num_blocks": 1, "block_size": 0.2}
-    transform = DistortAppearance(**one_block).set_random_state(seed=0)
+    transform = RandAppearanceDistortion(**one_block).set_random_state(seed=0)
     image = torch.arange(60.0 * 43).reshape(1, 60, 43) / (60 * 43)
     sides = []
     for _ in range(200):
@@ -101,7 +105,7 @@ def test_pixels_of_small_blocks_change_places() -> None:
     assert (np.min(sides, 0) <= 2).all()
 
 
-def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndarray:
+def naive_distortion(image: np.ndarray, transform: RandAppearanceDistortion) -> np.ndarray:
     """Pixel by pixel, from what the transform drew."""
     result = np.empty_like(image)
     places = list(np.ndindex(*image.shape[1:]))
@@ -123,7 +127,7 @@ def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndar
 def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     image = random_image(*shape).to(dtype)
     before = image.clone()
-    transform = DistortAppearance().set_random_state(seed=1)
+    transform = RandAppearanceDistortion().set_random_state(seed=1)
     for _ in range(6):
         result = transform(image)
         assert (result.shape, result.dtype) == (image.shape, dtype)
@@ -140,8 +144,8 @@ def test_student_gets_one_of_two_distortions() -> None:
     """As PEAC wants it: patches shuffled or appearance distorted, half and half, and the original kept."""
     steps = [
         CopyItemsd("image", names="distorted"),
-        ShufflePatchesd("distorted", patch_size=8, prob=0.5),
-        DistortAppearanced("distorted", skip_key="shuffled"),
+        RandPatchShuffled("distorted", patch_size=8, prob=0.5),
+        RandAppearanceDistortiond("distorted", skip_key="shuffled"),
     ]
     transform = Compose(steps).set_random_state(seed=0)
     image = random_image(1, 32, 32)
@@ -160,4 +164,4 @@ def test_student_gets_one_of_two_distortions() -> None:
 @pytest.mark.parametrize("name", ["num_boxes", "inpaint_size", "outpaint_size"])
 def test_reversed_ranges_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        DistortAppearance(**{name: (0.9, 0.1)})  # type: ignore[arg-type]
+        RandAppearanceDistortion(**{name: (0.9, 0.1)})  # type: ignore[arg-type]

@@ -27,11 +27,11 @@ RANDOM: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "CutPasted": (lambda: transforms.CutPasted("image"), LESION),
     "AnatPasted": (lambda: transforms.AnatPasted("image"), LESION),
     "GridCropPaird": (lambda: transforms.GridCropPaird("image", 5, 16, (3, 3)), PAIR),
-    "DistortAppearanced": (lambda: transforms.DistortAppearanced("image"), ["image"]),
-    "ShufflePatchesd": (lambda: transforms.ShufflePatchesd("image", patch_size=16), ["image"]),
+    "RandAppearanceDistortiond": (lambda: transforms.RandAppearanceDistortiond("image"), ["image"]),
+    "RandPatchShuffled": (lambda: transforms.RandPatchShuffled("image", patch_size=16), ["image"]),
     "RandVisiblePatchesd": (lambda: transforms.RandVisiblePatchesd("image", 8), ["image"]),
-    "MultiCropd": (
-        lambda: transforms.MultiCropd("image", global_size=32, local_size=16, num_local=2),
+    "RandMultiCropd": (
+        lambda: transforms.RandMultiCropd("image", global_size=32, local_size=16, num_local=2),
         ["image"],
     ),
 }
@@ -49,8 +49,8 @@ OCCASIONAL: dict[str, Callable[[float], Any]] = {
     "SynthLesionMask": lambda prob: transforms.SynthLesionMask(num_masks=2, prob=prob),
     "AnatPaste": lambda prob: transforms.AnatPaste(num_masks=2, prob=prob),
     "CutPaste": lambda prob: transforms.CutPaste(num_masks=2, prob=prob),
-    "ShufflePatches": lambda prob: transforms.ShufflePatches(patch_size=8, prob=prob),
-    "DistortAppearance": lambda prob: transforms.DistortAppearance(prob=prob),
+    "RandPatchShuffle": lambda prob: transforms.RandPatchShuffle(patch_size=8, prob=prob),
+    "RandAppearanceDistortion": lambda prob: transforms.RandAppearanceDistortion(prob=prob),
 }
 
 
@@ -132,7 +132,7 @@ def test_probability_of_a_transform(name: str) -> None:
     assert again == unchanged[-1], "a repetition acts, or not, as the last call"
 
 
-@pytest.mark.parametrize("name", sorted(set(OCCASIONAL) - {"ShufflePatches"}))
+@pytest.mark.parametrize("name", sorted(set(OCCASIONAL) - {"RandPatchShuffle"}))
 def test_images_without_channel_or_of_other_ranges_are_refused(name: str) -> None:
     plane = torch.full((8, 8), 0.5)
     for image in (plane, plane[None].int(), plane[None] * torch.nan, 3 * plane[None]):

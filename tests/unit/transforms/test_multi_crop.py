@@ -12,18 +12,18 @@ import pytest
 import torch
 from monai.transforms import Compose, RandAdjustContrast
 
-from monai_afire.transforms import MultiCrop, MultiCropd
+from monai_afire.transforms import RandMultiCrop, RandMultiCropd
 from unit.transforms.images_and_lesions import coordinate_image
 
 
-def boxes_of(transform: MultiCrop, kind: int) -> np.ndarray:
+def boxes_of(transform: RandMultiCrop, kind: int) -> np.ndarray:
     """Starts and stops, (crops, dims, 2)."""
     return np.array([[(axis.start, axis.stop) for axis in box] for box in transform.boxes[kind]])
 
 
 def test_crops_show_what_their_boxes_say() -> None:
     """The mean of the coordinates of a crop is the middle of its box, its span the box's length."""
-    transform = MultiCrop(16, 8, num_local=5).set_random_state(0)
+    transform = RandMultiCrop(16, 8, num_local=5).set_random_state(0)
     image = coordinate_image(60, 40)
     for kind, crops in enumerate(transform(image)):
         for crop, box in zip(crops, boxes_of(transform, kind), strict=True):
@@ -40,7 +40,7 @@ def test_crops_show_what_their_boxes_say() -> None:
 
 def test_shares_aspects_and_places_are_spread_over_their_ranges() -> None:
     shape = (200, 160)
-    transform = MultiCrop(
+    transform = RandMultiCrop(
         8, 8, num_global=1, num_local=400, local_scale=(0.1, 0.3)
     ).set_random_state(0)
     transform.randomize(shape)
@@ -63,7 +63,7 @@ def test_the_whole_image_is_a_crop_too_and_stays_as_it_is() -> None:
     image = torch.rand(1, 12, 12)
     before = image.clone()
     whole: dict[str, Any] = {"num_local": 0, "global_scale": (1, 1), "aspect_ratio": (1, 1)}
-    crops, none = MultiCrop(12, 6, 3, **whole, augment=lambda crop: crop.mul_(0))(image)
+    crops, none = RandMultiCrop(12, 6, 3, **whole, augment=lambda crop: crop.mul_(0))(image)
     assert crops.shape == (3, 1, 12, 12)
     assert none.shape == (0, 1, 6, 6)
     assert not crops.any()
@@ -73,7 +73,7 @@ def test_the_whole_image_is_a_crop_too_and_stays_as_it_is() -> None:
 def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
     augment = Compose([RandAdjustContrast(prob=1, gamma=(0.5, 2))])
     whole: dict[str, Any] = {"num_local": 3, "global_scale": (1, 1), "local_scale": (1, 1)}
-    transform = MultiCrop(8, 8, **whole, augment=augment).set_random_state(0)
+    transform = RandMultiCrop(8, 8, **whole, augment=augment).set_random_state(0)
     image = torch.rand(1, 8, 8)
     first, again, new = transform(image), transform(image, randomize=False), transform(image)
     for crops, repeated, others in zip(first, again, new, strict=True):
@@ -81,11 +81,11 @@ def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
         assert not torch.equal(crops, others)
         assert len({float(crop.mean()) for crop in crops}) == len(crops)
         assert type(crops) is torch.Tensor
-    seeded = MultiCrop(8, 8, **whole, augment=augment)
+    seeded = RandMultiCrop(8, 8, **whole, augment=augment)
     assert torch.equal(seeded.set_random_state(0)(image)[0], first[0])
 
 
 @pytest.mark.parametrize("name", ["global_scale", "local_scale", "aspect_ratio"])
 def test_reversed_ranges_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        MultiCropd("image", **{name: (0.9, 0.1)})  # type: ignore[arg-type]
+        RandMultiCropd("image", **{name: (0.9, 0.1)})  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_windows_by_hand(
     path = write_dicom(tmp_path / "a.dcm", numbers, **window)
     np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
     assert metadata(path)["intensity_range"].tolist() == [center - width / 2, center + width / 2]
-    assert metadata(path, use_window=False)["scaled_by"] == "depth"
+    assert metadata(path, apply_voi_lut=False)["scaled_by"] == "depth"
     white = write_dicom(tmp_path / "b.dcm", numbers, **window, **MONO1)
     np.testing.assert_allclose(load(white)[0, :5], 1 - np.asarray(shown), atol=1e-6)
     if function != "LINEAR":  # in which one is subtracted from the width

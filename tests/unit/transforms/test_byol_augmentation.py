@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from monai_afire.transforms import random_views
+from monai_afire.transforms import byol_augmentation
 
 _DRAWS = 200
 
 
 def _views(crop: torch.Tensor, **settings: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Views (draws, *S) of the first and of the second crop, both of the same pixels."""
-    transform = random_views(**settings).set_random_state(seed=0)
+    transform = byol_augmentation(**settings).set_random_state(seed=0)
     items = [transform({"image_1": crop, "image_2": crop}) for _ in range(_DRAWS)]
     first, second = (
         torch.stack([item[f"image_{number}"].as_tensor()[0] for item in items]) for number in (1, 2)

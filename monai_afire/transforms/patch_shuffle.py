@@ -17,7 +17,7 @@ from torch import Tensor
 from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd
 
 
-class ShufflePatches(OccasionalTransform):
+class RandPatchShuffle(OccasionalTransform):
     """
     Put the N patches of an image into random order (PEAC's patch order distortion).
 
@@ -29,7 +29,7 @@ class ShufflePatches(OccasionalTransform):
         prob: probability of shuffling; otherwise the order is 0, 1, ..., N - 1.
 
     Example:
-        >>> transform = ShufflePatches(patch_size=16).set_random_state(seed=0)
+        >>> transform = RandPatchShuffle(patch_size=16).set_random_state(seed=0)
         >>> shuffled, order = transform(torch.rand(1, 64, 64))
         >>> tuple(shuffled.shape), order.shape, sorted(order.tolist()) == list(range(16))
         ((1, 64, 64), (16,), True)
@@ -67,15 +67,15 @@ class ShufflePatches(OccasionalTransform):
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 
-class ShufflePatchesd(RandomArrayTransformd):
+class RandPatchShuffled(RandomArrayTransformd):
     """
-    Dictionary version of :class:`ShufflePatches`: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
+    Dictionary version of :class:`RandPatchShuffle`: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 
-    The arguments of :class:`ShufflePatches` follow the keys of the images ``(C, H, W)``, which share one draw. The
+    The arguments of :class:`RandPatchShuffle` follow the keys of the images ``(C, H, W)``, which share one draw. The
     input tensors do not change: copy the key before (CopyItemsd) to keep both.
     """
 
-    array = ShufflePatches
+    array = RandPatchShuffle
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Shuffle the patches of the images in a copy of the data."""
@@ -86,4 +86,4 @@ class ShufflePatchesd(RandomArrayTransformd):
         return output
 
 
-ShufflePatchesD = ShufflePatchesDict = ShufflePatchesd
+RandPatchShuffleD = RandPatchShuffleDict = RandPatchShuffled

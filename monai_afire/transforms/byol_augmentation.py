@@ -30,7 +30,7 @@ def solarized(image: torch.Tensor, threshold: float = 0.5) -> torch.Tensor:
     return torch.where(image >= threshold, 1 - image, image)
 
 
-def random_views(
+def byol_augmentation(
     keys: Sequence[Hashable] = ("image_1", "image_2"),
     prob: float = 1.0,
     strength: float = 0.4,
@@ -59,7 +59,7 @@ def random_views(
 
     Example:
         >>> crops = {"image_1": torch.rand(1, 32, 32), "image_2": torch.rand(1, 32, 32)}
-        >>> views = random_views().set_random_state(seed=0)(crops)
+        >>> views = byol_augmentation().set_random_state(seed=0)(crops)
         >>> tuple(views["image_2"].shape), bool(torch.equal(views["image_1"], crops["image_1"]))
         ((1, 32, 32), False)
     """

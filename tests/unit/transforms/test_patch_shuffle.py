@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from monai_afire.transforms import ShufflePatches
+from monai_afire.transforms import RandPatchShuffle
 
 
 def patch_at(image: torch.Tensor, place: int) -> torch.Tensor:
@@ -18,7 +18,7 @@ def patch_at(image: torch.Tensor, place: int) -> torch.Tensor:
 
 def test_order_names_the_original_place() -> None:
     image = torch.rand(2, 8, 6)
-    transform = ShufflePatches((4, 2)).set_random_state(seed=1)
+    transform = RandPatchShuffle((4, 2)).set_random_state(seed=1)
     seen = set()
     for _ in range(50):
         shuffled, order = transform(image)
