@@ -191,7 +191,7 @@ def test_meanings_are_those_of_options_that_there_are() -> None:
         ("score ward", "afire inference --dataset_dir=ward"),
         (
             "fit ward",
-            "afire train finetune_anomaly fit_encoder --dataset_dir=ward --weights=released "
+            "afire train finetune_anomaly fit_encoder --dataset_dir=ward --weights=released_96 "
             "--field_of_view=lungs",
         ),
         ("evaluate afire", "afire inference evaluate --weights=latest"),

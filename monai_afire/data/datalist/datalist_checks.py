@@ -14,6 +14,7 @@ from typing import Any
 
 from monai.utils import ensure_tuple
 
+from monai_afire.utils.files import spelling_on_disk
 from monai_afire.utils.text import first_few, is_absence
 
 SECTIONS = ("training", "validation", "test")
@@ -79,16 +80,18 @@ def require_files(items: Sequence[Mapping[str, Any]], section: str, source: Path
     """Refuse a section that names files which do not exist, or folders."""
     named = [item.get(key) or () for item in items for key in PATH_KEYS]
     paths = [path for own in named for path in ensure_tuple(own)]
-    wrong = [
-        f"{path} {'is no file' if os.path.exists(path) else 'does not exist'}"
-        for path in paths
-        if not os.path.isfile(path)
-    ]
-    if wrong:
+    if wrong := [_unusable(path) for path in paths if not os.path.isfile(path)]:
         raise DatalistError(
             f"{source}: section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used: "
             f"{first_few(wrong)}; check dataset_dir and the list."
         )
+
+
+def _unusable(path: str) -> str:
+    """A path that is no file, with the reason."""
+    reason = "is no file" if os.path.exists(path) else "does not exist"
+    spelling = spelling_on_disk(path)
+    return f"{path} {reason} ({spelling})" if spelling else f"{path} {reason}"
 
 
 def check_finding_names(
