@@ -165,8 +165,10 @@ def fit_positions(
     count = positions.shape[1] if positions.ndim == 3 else -1
     tokens = sum(bool(re.search(_CLASS_TOKENS, name)) for name in tensors)
     skips = [skip for skip in (tokens, 0) if skip < count]
-    own = [(skip, grid or target) for skip in skips]
-    square = [(skip, (math.isqrt(count - skip),) * 2) for skip in skips if not grid]
+    own: list[tuple[int, tuple[int, ...]]] = [(skip, grid or target) for skip in skips]
+    square: list[tuple[int, tuple[int, ...]]] = [
+        (skip, (math.isqrt(count - skip),) * 2) for skip in skips if not grid
+    ]
     # of timm, a square grid behind any number of tokens is likelier than the encoder's own behind one
     possible = square + own if report.layout == TIMM else own + square
     found = [(skip, old) for skip, old in possible if skip + math.prod(old) == count]
