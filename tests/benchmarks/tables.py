@@ -85,26 +85,28 @@ def detector() -> Iterator[pd.DataFrame]:
 
 
 def released_on_unseen_patients() -> pd.DataFrame:
-    """The released file as it is, minus the best simple baseline in the same patients, by view."""
+    """The released file as it is, minus the best simple baseline and the file that it replaced, by view."""
     with np.load(SCORES / "untouched_detection.npz") as content:
         columns = ("patient", "view", "label", "fold")
         rows = pd.DataFrame({name: content[name] for name in columns})
         names = ("PCA, square", "PCA, box", "pixel neighbors, square", "pixel neighbors, box")
         names += ("blur", "darkness")
         controls = {name: content[f"run:{name}"] for name in names}
-        released = content["released detector"]
+        released, earlier = content["released detector"], content["earlier detector"]
     table = []
     for view in ("PA", None):
         kept = (rows["view"] == view).to_numpy() if view else np.ones(len(rows), bool)
         aucs = {name: fold_aucs(rows[kept], scores[kept]) for name, scores in controls.items()}
         best = max(aucs, key=lambda name: aucs[name][0])
-        own = fold_aucs(rows[kept], released[kept])
+        own, old = (fold_aucs(rows[kept], scores[kept]) for scores in (released, earlier))
         table.append(
             {
                 "unseen patients": f"{view or 'all'} views",
                 "released detector": interval(own),
                 "best baseline": f"{best} {interval(aucs[best])}",
                 "difference": interval(own - aucs[best], "+"),
+                "earlier detector": interval(old),
+                "difference to it": interval(own - old, "+"),
             }
         )
     return pd.DataFrame(table)
