@@ -90,6 +90,10 @@ class TransferClassifier(TransferNetwork):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images ``(B, C, H, W)`` in [0, 1]: logits ``(B, num_classes)``."""
+        if self.training and len(images) == 1 and not isinstance(self.standardize, nn.Identity):
+            raise ValueError(
+                "one image cannot be standardized in training: set batch_size to 2 or more"
+            )
         features = self.features(images).to(self.classifier.weight.dtype)
         # a rare finding's logits differ by less than bfloat16 resolves beside a bias of -4: images would tie
         with without_autocast(images):

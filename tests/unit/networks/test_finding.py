@@ -26,7 +26,7 @@ CLASSIFICATION = "bundles/radiograph_classification"
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs of two bundles: two classifiers and a pre-training, the first of which is the newest."""
+    """Runs of three bundles from the oldest to the newest: a pre-training, two classifiers, a pre-training."""
     monkeypatch.chdir(tmp_path)
     about = {"preprocessing": {"image_size": 32}, "trained_on": "radiographs"}
     classifier = {**about, "class_names": ["Nodule"]}
@@ -35,6 +35,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ("afire/pre", AFiRe(tiny_vit(), num_clusters=8, decoder_layers=1), about),
             ("radiograph_classification/old", TransferClassifier(tiny_vit(), 1), classifier),
             ("radiograph_classification/new", TransferClassifier(tiny_vit(), 1), classifier),
+            ("mae/newer", AFiRe(tiny_vit(), num_clusters=8, decoder_layers=1), about),
         ]
     ):
         folder = Path("runs", name)
@@ -49,7 +50,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("latest", "classifier", CLASSIFICATION, "radiograph_classification/new"),
         ("old", "classifier", CLASSIFICATION, "radiograph_classification/old"),
-        ("latest", "encoder", None, "afire/pre"),
+        ("latest", "encoder", None, "mae/newer"),
         ("afire/pre", "encoder", CLASSIFICATION, "afire/pre"),
         ("pre", "encoder", None, "afire/pre"),
         ("runs/afire/pre/models/model.pt", "encoder", None, "afire/pre"),

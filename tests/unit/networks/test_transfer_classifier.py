@@ -102,3 +102,10 @@ def test_hostile_settings_fail_at_once(
 ) -> None:
     with pytest.raises(error, match=named):
         TransferClassifier(**{"encoder": tiny_vit(), "num_classes": 2, **settings})
+
+
+def test_a_batch_of_one_names_the_remedy() -> None:
+    network = TransferClassifier(tiny_vit(), num_classes=2).train()
+    with pytest.raises(ValueError, match="batch_size"):
+        network(torch.rand(1, 1, 32, 32))
+    assert network.eval()(torch.rand(1, 1, 32, 32)).shape == (1, 2)
