@@ -94,14 +94,13 @@ def released_on_unseen_patients() -> pd.DataFrame:
         controls = {name: content[f"run:{name}"] for name in names}
         released, earlier = content["released detector"], content["earlier detector"]
     table = []
-    for view in ("PA", None):
-        kept = (rows["view"] == view).to_numpy() if view else np.ones(len(rows), bool)
+    for view, kept in by_view(rows):
         aucs = {name: fold_aucs(rows[kept], scores[kept]) for name, scores in controls.items()}
         best = max(aucs, key=lambda name: aucs[name][0])
         own, old = (fold_aucs(rows[kept], scores[kept]) for scores in (released, earlier))
         table.append(
             {
-                "unseen patients": f"{view or 'all'} views",
+                "unseen patients": view,
                 "released detector": interval(own),
                 "best baseline": f"{best} {interval(aucs[best])}",
                 "difference": interval(own - aucs[best], "+"),
@@ -119,8 +118,7 @@ def untouched() -> Iterator[pd.DataFrame]:
         columns = ("patient", "view", "label", "fold")
         rows = pd.DataFrame({name: content[name] for name in columns})
         scores = {n.removeprefix("run:"): content[n] for n in content.files if n.startswith("run:")}
-    for view in ("PA", None):
-        kept = (rows["view"] == view).to_numpy() if view else np.ones(len(rows), bool)
+    for view, kept in by_view(rows):
         runs: dict[str, list[Samples]] = {}
         for name, values in scores.items():
             aucs = fold_aucs(rows[kept], values[kept])
@@ -128,10 +126,18 @@ def untouched() -> Iterator[pd.DataFrame]:
         means = {
             a: over_runs(np.stack(aucs), k) for k, (a, aucs) in enumerate(sorted(runs.items()))
         }
-        yield pd.DataFrame({f"{view or 'all'} views": {a: interval(s) for a, s in means.items()}})
+        yield pd.DataFrame({view: {a: interval(s) for a, s in means.items()}})
         less = {f"{first} - {name}": means[first] - means[name] for name in means if name != first}
         yield differences({f"{first} - {endpoint}": less.pop(f"{first} - {endpoint}")})
         yield differences(less)
+
+
+def by_view(rows: pd.DataFrame) -> list[tuple[str, NDArray[np.bool_]]]:
+    """The rows of PA views, then those of all views."""
+    return [
+        ("PA views", (rows["view"] == "PA").to_numpy()),
+        ("all views", np.ones(len(rows), bool)),
+    ]
 
 
 def fold_aucs(rows: pd.DataFrame, scores: NDArray) -> Samples:

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from unit import tiny_networks
 
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
@@ -18,8 +18,7 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEnco
 def tiny_vit(size: int = 32, patch: int = 8, **options: Any) -> ViTEncoder:
     """A ViT with random weights, the same ones every time."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"hidden_size": 24, "num_layers": 1, "num_heads": 2, **options}
-    return ViTEncoder(img_size=size, patch_size=patch, **sizes)
+    return tiny_networks.tiny_vit(img_size=size, patch_size=patch, **options)
 
 
 def tiny_afire(encoder: ViTEncoder | None = None, **options: Any) -> AFiRe:
@@ -56,23 +55,6 @@ class PositionEncoder(RadiographEncoder):
         tokens = torch.eye(self.hidden_size).expand(len(images), -1, -1) * 1.7
         # rounding differs from batch to batch, as that of matrix products does
         return tokens + 1e-7 * len(images)
-
-
-class HashEncoder(RadiographEncoder):
-    """Every picture has a random embedding of its own, whatever it looks like."""
-
-    def __init__(self, size: int = 32, channels: int = 1, width: int = 64) -> None:
-        super().__init__(channels, (size, size), (size, size), width, 0.0, 1.0)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.check_images(images)
-        seeds = [zlib.crc32(picture.numpy().tobytes()) for picture in images]
-        return torch.stack(
-            [
-                torch.randn(1, self.hidden_size, generator=torch.Generator().manual_seed(seed))
-                for seed in seeds
-            ]
-        )
 
 
 class ConstantEncoder(RadiographEncoder):

@@ -152,7 +152,11 @@ def main() -> None:
         for arm in options.arms:
             title, _, weights = arm.rpartition("=")
             found = tested(options.data, weights, options.memory_size, FUSIONS[options.test])
-            rows.insert(4, title or weights, [f"{score:.6g}" for score in found])
+            rows.insert(
+                rows.columns.get_loc("label") + 1,
+                title or weights,
+                [f"{score:.6g}" for score in found],
+            )
         rows.to_csv(TEST, index=False)
         return
     options.output.mkdir(parents=True, exist_ok=True)
